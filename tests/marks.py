@@ -34,6 +34,11 @@ def is_more(item: pytest.Item) -> bool:
     return engine in _MORE_ENGINES
 
 
+def is_smoke(item: pytest.Item) -> bool:
+    """Whether a test of S3 is the one that `make test` runs."""
+    return "smoke" in item.name
+
+
 def marks_of(item: pytest.Item) -> set[str]:
     """The marks that a test gets from where it is and what it asks for."""
     folder = item.path.parent.relative_to(_TESTS).as_posix()
@@ -42,5 +47,6 @@ def marks_of(item: pytest.Item) -> set[str]:
     found |= {mark for fixture, mark in _FIXTURES.items() if fixture in getattr(item, "fixturenames", ())}
     chosen = getattr(item, "callspec", None)
     values = chosen.params.values() if chosen is not None else ()
-    found |= {"more"} if is_more(item) else set()
-    return found | {_VALUES[value] for value in values if isinstance(value, str) and value in _VALUES}
+    found |= {_VALUES[value] for value in values if isinstance(value, str) and value in _VALUES}
+    is_at_length = item.get_closest_marker("s3") is not None or "s3" in found
+    return found | ({"more"} if is_more(item) or (is_at_length and not is_smoke(item)) else set())

@@ -16,7 +16,7 @@ from marks import NEEDS, QUICK
 pytestmark = pytest.mark.sweep  # all of these folders are collected
 
 ROOT = Path(__file__).parents[1]
-CHOSEN = ("engines/spark", "conformance/test_storage.py", "faults/test_commit_faults.py", "report", "cli")
+CHOSEN = ("engines/spark", "conformance/test_storage.py", "faults/test_verb_faults.py", "report", "cli")
 COLLECT = """
 import json, sys, pytest
 class Marks:

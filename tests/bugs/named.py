@@ -23,11 +23,11 @@ VALUES = ("tests/core/values",)
 CLI = ("tests/cli",)
 EXCHANGED = ("tests/core/operations/test_exchanged_merge.py",)
 ROW_CHANGES = ("tests/conformance/test_row_changes.py",)
-PROTOCOL = ("tests/faults/test_protocol.py",)
+PROTOCOL = ("tests/core/commit/test_protocol.py",)
 TRANSACTION = ("tests/core/commit/test_transaction.py",)
 CONCURRENT = ("tests/core/operations/test_concurrent_commits.py",)
 SWEEPS = (
-    "tests/faults/test_commit_faults.py",
+    "tests/faults/test_verb_faults.py",
     "tests/faults/test_kept_versions.py",
     "tests/faults/test_publish_modes.py",
 )
@@ -154,14 +154,14 @@ BUGS: tuple[Bug, ...] = (
         "_assemble",
         "{path: file for path, file in files.items() if path not in retired}",
         "dict(files)",
-        ("tests/faults/test_commit_faults.py",),
+        SWEEPS,
     ),
     Bug(
         "commit: a replay replaces a file that was changed since",
         "Replayer._path_for",
         "item.replaces.matches(current)",
         "True",
-        ("tests/faults/test_protocol.py",),
+        PROTOCOL,
     ),
     Bug(
         "storage: the time of a local file does not count",
@@ -456,6 +456,22 @@ BUGS: tuple[Bug, ...] = (
         "LocalStorage.sync_dirs",
         "",
         "paths = [path for path in paths if not '/folder' in path]\n...",
+        ("tests/faults/test_publish_modes.py",),
+    ),
+    Bug(
+        "power: the folder of the sidecar is not synced at commit",
+        "LocalStorage.sync_dirs",
+        "",
+        "paths = [path for path in paths if not path.endswith('/lake')]\n...",
+        POWER,
+    ),
+    Bug(
+        "power: the record is written in place",
+        "LocalStorage.create_exclusive",
+        "",
+        "self._write(open_parent(path).__enter__()[0], path.rpartition('/')[2], data[:9], sync=True)\n"
+        "self.remove(path)\nself._write(open_parent(path).__enter__()[0], path.rpartition('/')[2], data, sync=True)\n"
+        "self.sync_dirs([parent(path)])",
         POWER,
     ),
     Bug("power: the record is not synced", "LocalStorage._write", "", "sync = False\n...", POWER),
@@ -516,7 +532,7 @@ BUGS: tuple[Bug, ...] = (
         "LocalStorage.link",
         "",
         "self.publish(path, target)",
-        SWEEPS,
+        ("tests/faults/test_publish_modes.py",),
     ),
     Bug(
         "power: new folders above the sidecar are not synced",

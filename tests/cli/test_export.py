@@ -1,35 +1,21 @@
-"""The command `export`."""
+"""The command `export`, and commands on the tables of other programs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from fsspeckit.cli.app import main
+from cli.conftest import Fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
-Fsspeckit = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fsspeckit:
-    """Run a command beside a dataset; exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+@pytest.fixture(autouse=True)
+def lake(place: Path) -> None:
     PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2, 3]}), "lake")
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(words)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 def test_export_keep_and_remove(fsspeckit: Fsspeckit) -> None:
@@ -45,15 +31,19 @@ def test_export_keep_and_remove(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("export", "delta", "lake", "--remove", "--noop-exit-code", "4")[0] == 4
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "problem"),
-    [
-        (("hudi", "lake"), 2, "hudi"),
-        (("delta", "missing"), 1, "no parquet dataset at missing"),
-        (("delta", "lake", "--remove", "--keep-exported"), 2, "exclude each other"),
-    ],
-)
-def test_errors(fsspeckit: Fsspeckit, words: tuple[str, ...], code: int, problem: str) -> None:
-    found, out, err = fsspeckit("export", *words)
-    assert (found, out) == (code, "")
-    assert problem in err
+def test_a_delta_table_of_another_program_is_refused_with_the_way_out(fsspeckit: Fsspeckit) -> None:
+    write_deltalake("table", pa.table({"id": [1, 2], "day": ["mon", "tue"]}), partition_by=["day"])
+    for words in (
+        "inspect table",
+        "inspect table/day=mon",
+        "doctor table",
+        "compact table",
+        "merge table lake --key id",
+        "merge table/*/*.parquet lake --key id",
+        "merge table/day=mon/*.parquet lake --key id",
+    ):
+        code, out, err = fsspeckit(*words.split())
+        text = " ".join((out + err).split())
+        assert code in (1, 2)
+        assert "a Delta Lake table (_delta_log)" in text, words
+        assert "write the rows to a new folder" in text, words

@@ -6,19 +6,15 @@ import json
 import os
 import pty
 import re
-import select
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.cli.app import app, main
@@ -124,20 +120,15 @@ def test_the_shell_completes_commands_and_choices(tmp_path: Path) -> None:
     asked = {"_FSSPECKIT_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     found = run(cwd=tmp_path, _TYPER_COMPLETE_ARGS="fsspeckit com", **asked).stdout
     assert found.startswith(b"compact\tJoin small files")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_gets_a_script(tmp_path: Path, shell: str) -> None:
-    """Bash is asked to use it; the others are not on every machine, so their scripts are only looked at."""
-    done = run(cwd=tmp_path, _FSSPECKIT_COMPLETE=f"source_{shell}")
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert f"_FSSPECKIT_COMPLETE=complete_{shell}".encode() in done.stdout
-    if shell == "bash":
-        (tmp_path / "fsspeckit").write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
-        (tmp_path / "fsspeckit").chmod(0o755)
-        words = "COMP_WORDS=(fsspeckit ins) COMP_CWORD=1; _fsspeckit_completion ./fsspeckit; echo ${COMPREPLY[@]}"
-        asked = ["bash", "-c", done.stdout.decode() + words]
-        assert subprocess.run(asked, cwd=tmp_path, capture_output=True, check=True).stdout == b"inspect\n"
+    scripts = {shell: run(cwd=tmp_path, _FSSPECKIT_COMPLETE=f"source_{shell}") for shell in ("bash", "zsh", "fish")}
+    for shell, done in scripts.items():
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert f"_FSSPECKIT_COMPLETE=complete_{shell}".encode() in done.stdout
+    (tmp_path / "fsspeckit").write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
+    (tmp_path / "fsspeckit").chmod(0o755)
+    words = "COMP_WORDS=(fsspeckit ins) COMP_CWORD=1; _fsspeckit_completion ./fsspeckit; echo ${COMPREPLY[@]}"
+    asked_bash = ["bash", "-c", scripts["bash"].stdout.decode() + words]
+    assert subprocess.run(asked_bash, cwd=tmp_path, capture_output=True, check=True).stdout == b"inspect\n"
 
 
 WITHOUT_JAVA = (
@@ -174,33 +165,6 @@ def test_doctor_starts_spark_on_request(tmp_path: Path) -> None:
     assert checks["spark session"]["detail"].endswith("counted to 10")
 
 
-def on_terminal(cwd: Path, *words: str, seconds: float, code: int = 0, **env: str) -> str:
-    """What a terminal shows of a `write -` whose input takes some time, or never comes for Ctrl-C is pressed."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [*PROGRAM, "write", "-", "lake", "--engine", "pyarrow", *words],
-        cwd=cwd,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=follower,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"} | env,
-    )
-    os.close(follower)
-    assert process.stdin is not None
-    shown, until = b"", time.monotonic() + seconds
-    while time.monotonic() < until and b"write" not in shown:
-        if select.select([leader], [], [], 0.05)[0]:
-            shown += os.read(leader, 65536)
-    if code == 130:
-        process.send_signal(signal.SIGINT)
-    else:
-        process.stdin.write(stream(3))
-    process.stdin.close()
-    assert process.wait(120) == code, shown
-    shown += rest(leader)
-    return shown.decode()
-
-
 def rest(leader: int) -> bytes:
     """What is still to be read of a terminal that nobody writes to any more."""
     found = b""
@@ -209,62 +173,6 @@ def rest(leader: int) -> bytes:
             found += data
     os.close(leader)
     return found
-
-
-def test_ctrl_c_ends_in_two_lines(tmp_path: Path) -> None:
-    shown = on_terminal(tmp_path, seconds=60, code=130)
-    assert "error: interrupted" in shown
-    assert "Traceback" not in shown
-    assert not (tmp_path / "lake").exists()
-
-
-def test_a_person_is_asked_before_everything_goes(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("id\n1\n")
-    assert run("write", "in.csv", "lake", "--engine", "pyarrow", cwd=tmp_path).returncode == 0
-    before = os.listdir(tmp_path / "lake")
-    leader, follower = pty.openpty()
-    words = ["write", "in.csv", "lake", "--engine", "pyarrow", "--mode", "overwrite"]
-    process = subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, stdin=follower, stdout=follower, stderr=follower)
-    os.close(follower)
-    os.write(leader, b"n\n")
-    assert process.wait(120) == 1
-    shown = rest(leader).decode()
-    assert "deletes its 1 data file. Go on? [y/N]" in shown
-    assert "error: nothing was done" in shown
-    assert os.listdir(tmp_path / "lake") == before
-
-
-def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
-    assert "write" in on_terminal(tmp_path, seconds=60)
-    plain = on_terminal(tmp_path, seconds=60, NO_COLOR="1")
-    assert "write: read stdin" in plain
-    assert re.search(r"\x1b\[[0-9;]*3[0-9]", plain) is None
-    assert on_terminal(tmp_path, "--no-progress", seconds=5) == ""
-
-
-def test_a_bar_shows_the_files_and_rows_of_a_write(tmp_path: Path) -> None:
-    files = 1000
-    (tmp_path / "in").mkdir()
-    pq.write_table(pa.table({"id": range(files), "p": range(files)}), tmp_path / "in" / "rows.parquet")
-    leader, follower = pty.openpty()
-    words = ["write", "in", "lake", "--engine", "pyarrow", "--partition-by", "p"]
-    env = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "NO_COLOR": "1"}
-    process = subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=follower, env=env)
-    os.close(follower)
-    until = time.monotonic() + 30
-    while not any(tmp_path.glob(".lake.fsspeckit/.staging_*/*")):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    process.send_signal(signal.SIGSTOP)  # the time until bars are drawn goes by while files are left to write
-    time.sleep(2.5)
-    process.send_signal(signal.SIGCONT)
-    shown = rest(leader).decode()
-    assert process.wait(120) == 0, shown
-    drawn = {
-        int(each.replace(",", "")) for each in re.findall(r"write: write .*?([\d,]+)/1,000 files, 1,000 rows", shown)
-    }
-    assert drawn
-    assert min(drawn) < max(drawn) <= files, drawn
 
 
 PIPELINE = """

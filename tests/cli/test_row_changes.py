@@ -5,40 +5,26 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from fsspeckit.cli.app import main
-from fsspeckit.cli.options import OPERATIONS, ROW_OPERATIONS
-from fsspeckit.core.file_names import name_stem
-from fsspeckit.datasets.io import DatasetIO
+from cli.conftest import Fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from mutations import put
+from inside import name_stem
+from inside_programs import CLI_OPERATIONS
 
-Fsspeckit = Callable[..., tuple[int, str, str]]
 ROWS = pa.table({"id": [1, 2, 3, 4], "day": ["mon", "mon", "tue", None], "amount": [10, 20, 30, None]})
 DELETE = ("delete", "lake", "--where", "id < 2")
 UPDATE = ("update", "lake", "--set", "amount=amount * 2", "--set", "day = 'wed'", "--where", "id = 3")
 
 
-@pytest.fixture
-def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fsspeckit:
-    """Run a command beside a dataset of two files; exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+@pytest.fixture(autouse=True)
+def lake(place: Path) -> None:
+    """A dataset of two files."""
     PyarrowDatasetIO().write_dataset(ROWS, "lake", max_rows_per_file=2)
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(words)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 def rows() -> list[dict[str, Any]]:
@@ -139,149 +125,6 @@ def test_a_replacement_without_rows_is_not_asked_about_if_rows_are_left(fsspecki
     assert rows() == ROWS.to_pylist()[:3]
 
 
-def test_an_update_of_all_rows_is_not_asked_about(fsspeckit: Fsspeckit) -> None:
-    assert fsspeckit("update", "lake", "--set", "amount=0", "--where", "true", "-q")[0] == 0
-    assert {row["amount"] for row in rows()} == {0}
-
-
-@pytest.mark.parametrize(
-    ("words", "problem", "remedy"),
-    [
-        (("delete", "--where", "idd = 1"), "--where: unknown column 'idd' at character 1 of", "did you mean 'id'?"),
-        (("delete", "--where", "id = 'x'"), "--where: cannot compare a number with a text", "cast one of them"),
-        (("delete", "--where", "id"), "--where: 'id' is a number, not a condition", "compare it"),
-        (("update", "--set", "id=1", "--where", "idd = 1"), "--where: unknown column 'idd'", "did you mean 'id'?"),
-        (("update", "--set", "amont=1", "--where", "true"), "--set: unknown column(s) ['amont']", "did you mean"),
-        (("update", "--set", "amount=idd", "--where", "true"), "--set: unknown column 'idd'", "did you mean 'id'?"),
-        (("update", "--set", "amount=day", "--where", "true"), "--set: 'day' has the type string", "cast it"),
-        (("update", "--set", "amount", "--where", "true"), "--set 'amount' is not COLUMN=EXPRESSION", "write it as"),
-        (
-            ("update", "--set", "id=1", "--set", "id=2", "--where", "true"),
-            "--set names the column 'id' twice",
-            "name each column once",
-        ),
-    ],
-    ids=str,
-)
-def test_errors_name_the_option(fsspeckit: Fsspeckit, words: tuple[str, ...], problem: str, remedy: str) -> None:
-    before = files()
-    code, out, err = fsspeckit(words[0], "lake", *words[1:])
-    assert (code, out) == (2, "")
-    first, second = err.splitlines()
-    assert first.startswith(f"error: {problem}")
-    assert second.startswith(f"to do: {remedy}")
-    assert files() == before
-
-
-@pytest.fixture(params=[DELETE, UPDATE], ids=lambda words: words[0])
-def plan(request: pytest.FixtureRequest, fsspeckit: Fsspeckit) -> dict[str, Any]:
-    """A plan in `plan.json`."""
-    code, out, err = fsspeckit("plan", *request.param, "-o", "plan.json")
-    assert (code, err) == (0, "")
-    assert "written to plan.json" in out
-    document: dict[str, Any] = json.loads(Path("plan.json").read_text())
-    return document
-
-
-def test_a_plan_has_the_operation_and_its_expressions(plan: dict[str, Any]) -> None:
-    is_delete = plan["command"] == "delete"
-    assert plan["counts"] == {
-        "insert": 0,
-        "update": int(not is_delete),
-        "delete": int(is_delete),
-        "unchanged": 0,
-        "total": 4 - is_delete,
-    }
-    expressions = {"set": {"amount": "amount * 2", "day": "'wed'"}, "where": "id = 3"}
-    expected = {"where": "id < 2", "erase_history": False} if is_delete else expressions
-    assert {name: value for name, value in plan["options"].items() if value is not None} == expected
-    assert "source" not in plan
-    assert sorted(entry["action"] for entry in plan["plan"]["entries"]) == ["keep", "rewrite"]
-
-
-def test_apply_does_what_the_plan_says_from_anywhere(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
-    before = files()
-    os.mkdir("elsewhere")
-    os.chdir("elsewhere")
-    code, out, _ = fsspeckit("apply", "../plan.json", "--json")
-    os.chdir("..")
-    done = json.loads(out)
-    assert (code, done["operation"], done["updated"] + done["deleted"]) == (0, plan["command"], 1)
-    changed = {entry["path"] for entry in plan["plan"]["entries"] if entry["action"] == "rewrite"}
-    after = files()
-    assert {name for name in before if after[name] != before[name]} == changed
-    assert fsspeckit("apply", "plan.json")[0] == 3
-    assert files() == after
-
-
-def test_apply_refuses_a_dataset_that_changed(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
-    PyarrowDatasetIO().write_dataset(ROWS, "lake")
-    before = files()
-    code, out, err = fsspeckit("apply", "plan.json")
-    assert (code, out, err.splitlines()[1]) == (3, "", "to do: make a new plan")
-    assert files() == before
-
-
-def test_apply_refuses_another_condition(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
-    plan["options"]["where"] = "id > 1"
-    Path("plan.json").write_text(json.dumps(plan))
-    before = files()
-    assert fsspeckit("apply", "plan.json")[0] == 3
-    plan["options"]["where"] = "idd > 1"
-    Path("plan.json").write_text(json.dumps(plan))
-    code, _, err = fsspeckit("apply", "plan.json")
-    assert (code, err.startswith("error: where: unknown column 'idd'")) == (2, True)
-    assert files() == before
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "said"),
-    [
-        (("options", "where"), 5, "options.where: 5 is not text"),
-        (("options", "where"), None, "options.where: None is not text"),
-        (("options", "key_columns"), ["id"], "options: the key 'key_columns' is unknown"),
-        (("options", "max_rows_per_file"), 5, "options: the key 'max_rows_per_file' is unknown"),
-        (("options", "compression"), 5, "options.compression: 5 is not text"),
-        (("source",), {}, "the key 'source' is unknown"),
-        (("command",), "merge", "command: 'merge' does not agree with the plan"),
-        (("plan", "inserted"), 1, "plan.inserted: 1 does not go with the operation"),
-        (("plan", "source_count"), 1, "plan.source_count: 1 does not go with the operation"),
-        (("plan", "operation"), "merge", "command: "),
-        (("plan", "entries", 0, "path"), "../x.parquet", "which is not a path inside the dataset"),
-        (("counts", "total"), 9, "counts: an object that does not agree with the plan"),
-    ],
-    ids=str,
-)
-def test_a_plan_that_somebody_changed(
-    plan: dict[str, Any], fsspeckit: Fsspeckit, place: tuple[Any, ...], value: Any, said: str
-) -> None:
-    put(plan, place, value)
-    Path("plan.json").write_text(json.dumps(plan))
-    before = files()
-    code, out, err = fsspeckit("apply", "plan.json", "--json")
-    assert (code, json.loads(out)["error"]) == (2, "DocumentError")
-    assert said in err
-    assert files() == before
-
-
-def test_a_plan_needs_its_expressions(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
-    options = plan["options"]
-    for key in {"where", "set"} & options.keys():
-        plan["options"] = {name: value for name, value in options.items() if name != key}
-        Path("plan.json").write_text(json.dumps(plan))
-        code, _, err = fsspeckit("apply", "plan.json")
-        assert (code, f"options: the key '{key}' is missing" in err) == (2, True)
-
-
-def test_a_plan_of_an_update_sets_columns_to_text(fsspeckit: Fsspeckit) -> None:
-    assert fsspeckit("plan", *UPDATE, "-o", "plan.json", "-q")[0] == 0
-    plan = json.loads(Path("plan.json").read_text())
-    plan["options"]["set"] = {"amount": 5}
-    Path("plan.json").write_text(json.dumps(plan))
-    code, _, err = fsspeckit("apply", "plan.json")
-    assert (code, "options.set.amount: 5 is not text" in err) == (2, True)
-
-
 FEED = "id,day,amount,op\n1,,99,d\n3,wed,31,u\n3,tue,1,u\n5,mon,50,c\n"
 CHANGES = ("apply-changes", "feed.csv", "lake", "--key", "id", "--sequence-by", "amount", "--except-columns", "op")
 DELETING = ("--delete-when", "op = 'd'")
@@ -379,109 +222,14 @@ def test_a_full_merge_without_rows_asks_if_its_scope_is_everything(fsspeckit: Fs
     assert files() == {}
 
 
-@pytest.mark.parametrize("engine", ["pyarrow", "duckdb", "spark"])
-def test_a_plan_of_changes_is_applied_exactly(fsspeckit: Fsspeckit, engine: str) -> None:
-    Path("feed.csv").write_text(FEED)
-    words = ("plan", *CHANGES, *DELETING, "-o", "plan.json", "--engine", engine, "-q")
-    assert fsspeckit(*words)[0] == 0
-    plan = json.loads(Path("plan.json").read_text())
-    assert (plan["command"], plan["plan"]["operation"], plan["engine"]) == ("apply_changes", "apply_changes", engine)
-    assert plan["options"] == {
-        "key_columns": ["id"],
-        "sequence_by": "amount",
-        "delete_when": "op = 'd'",
-        "except_columns": ["op"],
-        "ignore_null_updates": False,
-        "scd_type": 1,
-        "tombstones": "7d",
-    }
-    code, out, _ = fsspeckit("apply", "plan.json", "--json")
-    done = json.loads(out)
-    assert (code, done["inserted"], done["updated"], done["deleted"]) == (0, 1, 1, 1)
-    assert fsspeckit("apply", "plan.json")[0] == 3
-    assert fsspeckit(*words)[0] == 0
-    Path("feed.csv").write_text(FEED)
-    assert fsspeckit("apply", "plan.json")[0] == 3
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "said"),
-    [
-        (("options", "sequence_by"), None, "options.sequence_by: None is not text"),
-        (("options", "sequence_by"), ["lsn"], "options.sequence_by: a list is not text"),
-        (("options", "ignore_null_updates"), "yes", "options.ignore_null_updates: 'yes' is not true or false"),
-        (("options", "ignore_null_updates"), 1, "options.ignore_null_updates: 1 is not true or false"),
-        (("options", "columns"), "day", "options.columns: 'day' is not a list"),
-        (("options", "except_columns"), [None], "options.except_columns[0]: None is not text"),
-        (("options", "delete_when"), "op =", "options.delete_when: 'op =' is not one SQL expression"),
-        (("options", "strategy"), "upsert", "options: the key 'strategy' is unknown"),
-        (("options", "scope"), "true", "options: the key 'scope' is unknown"),
-        (("plan", "operation"), "delete", "plan.source_count: "),
-    ],
-    ids=str,
-)
-def test_a_plan_of_changes_that_somebody_changed(
-    fsspeckit: Fsspeckit, place: tuple[Any, ...], value: Any, said: str
-) -> None:
-    Path("feed.csv").write_text(FEED)
-    assert fsspeckit("plan", *CHANGES, *DELETING, "-o", "plan.json", "-q")[0] == 0
-    plan = json.loads(Path("plan.json").read_text())
-    put(plan, place, value)
-    Path("plan.json").write_text(json.dumps(plan))
-    os.remove("feed.csv")
-    before = files()
-    code, out, err = fsspeckit("apply", "plan.json", "--json")
-    assert (code, json.loads(out)["error"]) == (2, "DocumentError")
-    assert said in err
-    assert files() == before
-
-
-def test_a_plan_names_both_key_and_sequence(fsspeckit: Fsspeckit) -> None:
-    Path("feed.csv").write_text(FEED)
-    assert fsspeckit("plan", *CHANGES, "-o", "plan.json", "-q")[0] == 0
-    plan = json.loads(Path("plan.json").read_text())
-    for key in ("key_columns", "sequence_by"):
-        options = {name: value for name, value in plan["options"].items() if name != key}
-        Path("plan.json").write_text(json.dumps(plan | {"options": options}))
-        code, _, err = fsspeckit("apply", "plan.json")
-        assert (code, f"options: the key '{key}' is missing" in err) == (2, True)
-
-
-def test_a_plan_needs_a_feed_that_can_be_read_again(fsspeckit: Fsspeckit) -> None:
-    words = ("-", "lake", "--key", "id", "--sequence-by", "amount")
-    code, _, err = fsspeckit("plan", "apply-changes", *words)
-    assert (code, "put the rows into a file first" in err) == (2, True)
-
-
 NOT_OFFERED = {"self", "data", "source", "path", "progress", "dry_run", "plan", "retries", "batch_rows"}
 OTHER_NAMES = {"merge": {"partition_columns", "skip_unchanged"}}
 
 
-@pytest.mark.parametrize("operation", ROW_OPERATIONS)
-def test_every_argument_of_an_operation_is_an_option_with_its_default(operation: str) -> None:
-    parameters = inspect.signature(getattr(DatasetIO, operation)).parameters
-    defaults = {name: [] if each.default is None else each.default for name, each in parameters.items()}
-    options = {name: [] if default is None else default for name, (_, default) in OPERATIONS[operation].items()}
-    assert options.keys() == defaults.keys() - NOT_OFFERED - OTHER_NAMES.get(operation, set())
-    assert {name for name in options if options[name] != defaults[name]} <= {"strategy"}
-
-
-def test_a_plan_that_deletes_all_rows_needs_a_yes(fsspeckit: Fsspeckit) -> None:
-    assert fsspeckit("plan", "delete", "lake", "--where", "true", "-o", "plan.json", "-q")[0] == 0
-    code, _, err = fsspeckit("apply", "plan.json")
-    assert (code, "this deletes all 4 rows" in err, rows()) == (2, True, ROWS.to_pylist())
-    assert fsspeckit("apply", "plan.json", "--yes", "-q")[0] == 0
-    assert files() == {}
-
-
-def test_a_plan_that_says_it_leaves_rows_is_not_believed(fsspeckit: Fsspeckit) -> None:
-    """The question before a delete of all rows depends on the counts of the plan."""
-    assert fsspeckit("plan", "delete", "lake", "--where", "true", "-o", "plan.json", "-q")[0] == 0
-    plan = json.loads(Path("plan.json").read_text())
-    rows = plan["plan"]["target_count_before"]
-    plan["plan"] |= {"target_count_before": rows + 7, "total": 7}
-    plan["counts"]["total"] = 7
-    Path("plan.json").write_text(json.dumps(plan))
-    before = files()
-    assert fsspeckit("apply", "plan.json")[0] == 3
-    assert files() == before
+def test_every_argument_of_an_operation_is_an_option_with_its_default() -> None:
+    for operation in ("merge", "apply_changes", "delete", "update"):
+        parameters = inspect.signature(getattr(PyarrowDatasetIO, operation)).parameters
+        defaults = {name: [] if each.default is None else each.default for name, each in parameters.items()}
+        found = {name: [] if default is None else default for name, (_, default) in CLI_OPERATIONS[operation].items()}
+        assert found.keys() == defaults.keys() - NOT_OFFERED - OTHER_NAMES.get(operation, set()), operation
+        assert {name for name in found if found[name] != defaults[name]} <= {"strategy"}, operation

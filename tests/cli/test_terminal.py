@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cli.conftest import Fsspeckit
 from fsspeckit.cli import terminal
 from fsspeckit.cli.app import main
 from fsspeckit.common.errors import KeyColumnError
@@ -22,15 +22,11 @@ NOT_UTF8 = f"{EVIL}\udc80"
 FOLDER = f"lake {EVIL}"
 COLUMN = f"id{EVIL}"
 PARTITION = f"day={EVIL}"
-Fsspeckit = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fsspeckit:
-    """Run a command beside a dataset of evil names; exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+@pytest.fixture(autouse=True)
+def evil(place: Path) -> None:
+    """A dataset of evil names, and sources."""
     for partition in (PARTITION, "day=x"):
         Path(FOLDER, partition).mkdir(parents=True)
         for number in range(2):
@@ -38,13 +34,6 @@ def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
             pq.write_table(pa.table({COLUMN: [number, 2], "v": [EVIL, "x"]}), str(Path(FOLDER, partition, name)))
     pq.write_table(pa.table({COLUMN: [1, 1], "v": ["a", "b"], "day": [EVIL] * 2}), "twice.parquet")
     pq.write_table(pa.table({COLUMN: [1], "v": ["a"], "day": [EVIL]}), f"once{EVIL}.parquet")
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(words)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 def control_characters(text: str) -> set[str]:

@@ -121,13 +121,6 @@ def test_a_delete_of_everything_asks(window: Terminal, answer: str, code: int, l
         assert "error: nothing was done\nto do: add --yes to go on without a question" in shown
 
 
-def test_a_condition_on_rows_asks_nothing(window: Terminal) -> None:
-    window.start("delete lake --where 'id = 1'")
-    shown = window.result()
-    assert "Go on?" not in shown
-    assert rows_left(window) == 2
-
-
 def test_ctrl_c_at_the_question(window: Terminal) -> None:
     window.start("delete lake --where true")
     window.wait(re.escape(QUESTION))

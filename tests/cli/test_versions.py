@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.cli.app import main
+from cli.conftest import Fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
-Fsspeckit = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fsspeckit:
-    """Run a command beside a dataset; exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+@pytest.fixture(autouse=True)
+def lake(place: Path) -> None:
     PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2, 3]}), "lake")
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(words)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 def ids() -> list[int]:
@@ -72,49 +58,12 @@ def test_keep_list_restore_and_remove_versions(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("history", "lake", "--retain", "off")[1] == "no more versions are kept\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "problem"),
-    [
-        (("history", "lake", "--retain", "soon"), 2, "--retain soon is not a duration"),
-        (("history", "lake", "--retain", "0d"), 2, "is not between"),
-        (("history", "missing"), 1, "no parquet dataset at missing"),
-        (("changes", "lake", "--since", "9"), 2, "--since 9 is later than version 1"),
-        (("changes", "lake", "--since", "1", "--until", "5"), 2, "lake has no version 5"),
-        (("changes", "lake", "--since", "0", "--key", "x"), 2, "Version 0 of lake is not kept"),
-        (("restore", "lake"), 2, "--version 12 or --as-of 2026-11-02T10:00Z"),
-        (("restore", "lake", "--version", "9"), 2, "lake has no version 9"),
-        (("restore", "lake", "--version", "1"), 2, "Version 1 of lake is not kept"),
-        (("restore", "lake", "--as-of", "yesterday"), 2, "is not a time"),
-        (("vacuum", "lake", "--older-than", "3x"), 2, "is not a duration"),
-    ],
-)
-def test_error_says_what_to_do(fsspeckit: Fsspeckit, words: tuple[str, ...], code: int, problem: str) -> None:
-    found, out, err = fsspeckit(*words)
-    assert (found, out) == (code, "")
-    assert problem in err
-    assert len(err.splitlines()) == 2
-
-
 def test_the_current_version_is_not_called_unreadable(fsspeckit: Fsspeckit) -> None:
     fsspeckit("delete", "lake", "--where", "id = 1")
     lines = fsspeckit("history", "lake")[1].splitlines()
     assert [line.split()[-1] for line in lines] == ["readable", "current", "no"]
     fsspeckit("history", "lake", "--retain", "7d")
     assert fsspeckit("history", "lake")[1].splitlines()[1].split()[-1] == "yes"
-
-
-def test_an_option_of_another_name_is_answered(fsspeckit: Fsspeckit) -> None:
-    for words, meant in (
-        (("history", "lake", "--keep", "7d"), "use --retain"),
-        (("vacuum", "lake", "--retain", "7d"), "use --older-than"),
-        (("optimize", "lake", "--sort-by", "id"), "use --by"),
-        (("compact", "lake", "--dry-runn"), "use --dry-run"),
-        (("compact", "lake", "--zzz"), "see `fsspeckit compact --help`"),
-    ):
-        code, _, err = fsspeckit(*words)
-        assert (code, err.splitlines()[1].startswith(f"to do: {meant}")) == (2, True), err
-    code, _, err = fsspeckit("inspect", "lake", "--fail-under", "101")
-    assert (code, err.splitlines()[0]) == (2, "error: --fail-under must be 100 or less")
 
 
 def test_duplicates_that_were_removed_are_deleted_rows(fsspeckit: Fsspeckit) -> None:

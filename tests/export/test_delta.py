@@ -18,11 +18,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from export.changes import CHANGES, ROWS, rows_of
-from fsspeckit import Dataset, PartitionError, TableFormatError, UnsupportedDataError
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.transaction import Changes
-from fsspeckit.core.storage import LocalStorage
+from fsspeckit import PartitionError, TableFormatError, UnsupportedDataError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import commit_without_export
 
 
 def exported(path: str, **options: Any) -> list[dict[str, Any]]:
@@ -240,10 +238,7 @@ def test_a_deleted_log_is_written_again(io: PyarrowDatasetIO, path: str) -> None
 def test_a_commit_without_its_export_is_exported_by_the_next_operation(io: PyarrowDatasetIO, path: str) -> None:
     io.export(path, keep_exported=True)
     for finish in (io.recover, lambda each: io.delete(each, where="id = 99")):
-        journal = Journal(LocalStorage(), path)  # of a process that ends before it exports its commit
-        view = journal.view()
-        with journal.begin(view, "clear") as transaction:
-            transaction.commit(Changes(retire=(view.files[0].path,), complete_view=True))
+        commit_without_export(path)
         finish(path)
         assert exported(path) == rows_of(io.read_parquet(path))
 
@@ -276,33 +271,6 @@ def test_another_schema_and_partitioning(io: PyarrowDatasetIO, path: str) -> Non
     assert exported(path) == [{"id": 1, "year": 2026}]
 
 
-def test_a_dataset_without_rows_has_columns(io: PyarrowDatasetIO, path: str) -> None:
-    io.delete(path, where="true")
-    result = io.export(path)
-    assert (result.files, result.rows) == (0, 0)
-    assert exported(path) == []
-    io.write_dataset(ROWS, path)
-    io.export(path)
-    assert len(exported(path)) == 4
-
-
-def test_null_partitions(io: PyarrowDatasetIO, tmp_path: Path) -> None:
-    folder = str(tmp_path / "nulls")
-    io.write_dataset(pa.table({"id": [1, 2], "day": ["x", None]}), folder, partition_by="day")
-    io.export(folder)
-    assert exported(folder) == [{"id": 1, "day": "x"}, {"id": 2, "day": None}]
-
-
-def test_the_handle_exports(tmp_path: Path) -> None:
-    events = Dataset(str(tmp_path / "events"), engine="pyarrow", key="id")
-    events.merge(ROWS)
-    result = events.export(keep_exported=True)
-    assert (result.format, result.version, result.files, result.rows, result.kept) == ("delta", 0, 1, 4, True)
-    assert "written again" in str(result)
-    assert events.remove_export()
-    assert not events.remove_export()
-
-
 def test_an_unknown_format_is_an_error(io: PyarrowDatasetIO, path: str) -> None:
     with pytest.raises(ValueError, match="format='hudi' is unknown"):
         io.export(path, "hudi")  # type: ignore[arg-type]
@@ -313,8 +281,8 @@ def test_an_unknown_format_is_an_error(io: PyarrowDatasetIO, path: str) -> None:
     assert not list(Path(path).parent.glob(".*missing*")), "nothing is written for a dataset that does not exist"
 
 
-@pytest.mark.parametrize("storage", ["s3"])
-def test_an_export_on_s3(s3_server: Any, s3_bucket: str, storage: str) -> None:
+@pytest.mark.more
+def test_an_export_on_s3(s3_server: Any, s3_bucket: str) -> None:
     io = PyarrowDatasetIO(storage_options=s3_server.storage_options)
     folder = f"s3://{s3_bucket}/events"
     io.write_dataset(ROWS, folder, partition_by="day")

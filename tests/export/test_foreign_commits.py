@@ -13,9 +13,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from export.changes import rows_of
-from fsspeckit import Dataset, TableFormatError, VersionNotFoundError
+from fsspeckit import Dataset, TableFormatError
 from fsspeckit.cli.app import main
-from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 ROWS = pa.table({"id": range(10), "day": ["mon", "tue"] * 5})
@@ -41,9 +40,9 @@ CHANGES: dict[str, Callable[[str], Any]] = {
 }
 
 
-@pytest.fixture(params=["pyarrow", "duckdb"])
-def io(request: pytest.FixtureRequest) -> Any:
-    return PyarrowDatasetIO() if request.param == "pyarrow" else DuckDBDatasetIO()
+@pytest.fixture
+def io() -> Any:
+    return PyarrowDatasetIO()
 
 
 @pytest.fixture(params=["partitions", "one folder"])
@@ -119,19 +118,6 @@ def test_kept_versions_know_both(io: Any, path: str) -> None:
     assert found == {"insert": list(range(10, 17)), "delete": [0, 1, 2]}
     io.restore(path, version=before)
     assert rows_of(io.read_parquet(path)) == rows_of(ROWS)
-
-
-def test_discarded_files_are_no_version(io: Any, path: str) -> None:
-    io.keep_history(path, retain="7d")
-    io.export(path)
-    before = io.history(path)[0].version
-    write_deltalake(path, OTHERS, mode="append")
-    io.remove_export(path, foreign="discard")
-    for version in (before, before + 1):
-        assert rows_of(io.read_parquet(path, version=version)) == rows_of(ROWS)
-    assert io.changes(path, since=before, key_columns="id").num_rows == 0
-    with pytest.raises(VersionNotFoundError):
-        io.read_parquet(path, version=before + 2)
 
 
 def test_a_change_of_no_file_needs_no_choice(io: Any, path: str) -> None:

@@ -23,10 +23,11 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
 from export.metastore import running_metastore
-from fsspeckit import CatalogError, Dataset, PartitionError, UnsupportedDataError
+from fsspeckit import CatalogError, PartitionError, UnsupportedDataError
 from fsspeckit.cli.app import main
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
+pytestmark = pytest.mark.more
 NULL = "__HIVE_DEFAULT_PARTITION__"
 DAYS = ["a/b", "ü % = 'x'", None, "mon"]
 ROWS = pa.table({"Id": [1, 2, 3, 4], "day": DAYS, "n": pa.array([7, 8, None, 9])})
@@ -186,7 +187,7 @@ def test_errors(metastore: Any, uri: str, path: str, tmp_path: Path) -> None:
     assert metastore.get_all_tables("sales") == []
 
 
-def test_the_command_tells_of_an_address_in_two_lines(path: str) -> None:
+def test_the_command_tells_of_an_address_in_two_lines(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         silent = f"uri=thrift://127.0.0.1:{free.getsockname()[1]}"
@@ -195,41 +196,18 @@ def test_the_command_tells_of_an_address_in_two_lines(path: str) -> None:
             ([], 2, r"to do: pass --catalog-option uri=thrift://"),
         ):
             words = ["register", path, "--catalog", "hive", "--table", "sales.orders", *more]
-            done = subprocess.run(
-                [sys.executable, "-m", "fsspeckit", *words], capture_output=True, text=True, check=False
-            )
-            assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", 2), done.stderr
-            assert re.search(said, done.stderr)
+            found, shown = main(words), capsys.readouterr()
+            assert (found, shown.out, len(shown.err.splitlines())) == (code, "", 2), shown.err
+            assert re.search(said, shown.err)
 
 
-def test_a_metastore_that_does_not_answer(
-    metastore: Any, uri: str, path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_metastore_that_does_not_answer(metastore: Any, uri: str, path: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         silent = f"thrift://127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(CatalogError, match="Could not connect"):
             register(path, silent)
         register(path, f"{silent},{uri}")  # the first that answers
-    events = Dataset(path, engine="pyarrow")
-    metastore.drop_table("sales", "orders", False)
-    sd = ttypes.StorageDescriptor(cols=[], serdeInfo=ttypes.SerDeInfo(parameters={}), parameters={})
-    metastore.create_table(ttypes.Table(dbName="sales", tableName="orders", sd=sd, parameters={}))
-    assert events.delete("Id = 1").deleted == 1
-    assert "the hive catalog does not have it" in caplog.text
-    metastore.drop_table("sales", "orders", False)
-    events.delete("Id = 2")
-    assert partitions(metastore).keys() == {(NULL, NULL), ("mon", "9")}
-
-
-def test_command(metastore: Any, uri: str, path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["--table", "sales.orders", "--keep-registered", f"--catalog-option=uri={uri}"]
-    assert main(["register", path, "--catalog", "hive", *given]) == 0
-    assert "4 added" in capsys.readouterr().out
-    assert main(["delete", path, "--where", "Id = 1", "--yes"]) == 0
-    assert len(partitions(metastore)) == 3
-    assert main(["register", path, "--catalog", "hive", "--remove"]) == 0
-    assert metastore.get_all_tables("sales") == []
 
 
 @pytest.mark.s3

@@ -21,10 +21,8 @@ from pyiceberg.table.update import update_table_metadata
 
 from export.changes import CHANGES, ROWS, rows_of
 from fsspeckit import StorageError, TableFormatError, UnsupportedDataError
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.transaction import Changes
-from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import commit_without_export
 
 TYPES = pa.table(
     {
@@ -67,15 +65,6 @@ def path(io: PyarrowDatasetIO, tmp_path: Path) -> str:
     io.write_dataset(ROWS, folder, partition_by="day")
     io.write_dataset(ROWS.slice(0, 2).set_column(0, "id", [[5, 6]]), folder)
     return folder
-
-
-def test_a_dataset_without_rows_has_columns(io: PyarrowDatasetIO, path: str) -> None:
-    io.delete(path, where="true")
-    io.export(path, "iceberg")
-    assert table_of(path).scan().to_arrow().column_names == ["id", "v", "day"]
-    io.write_dataset(ROWS, path)
-    io.export(path, "iceberg")
-    assert len(exported(path)) == 4
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -207,10 +196,7 @@ def test_a_folder_of_another_table_is_not_used(io: PyarrowDatasetIO, path: str) 
 def test_a_commit_without_its_export_is_exported_by_a_recovery(io: PyarrowDatasetIO, path: str) -> None:
     io.export(path, "iceberg", keep_exported=True)
     io.export(path, "delta", keep_exported=True)
-    journal = Journal(LocalStorage(), path)  # of a process that ends before it exports its commit
-    view = journal.view()
-    with journal.begin(view, "clear") as transaction:
-        transaction.commit(Changes(retire=(view.files[0].path,), complete_view=True))
+    commit_without_export(path)
     io.recover(path)
     assert exported(path) == rows_of(io.read_parquet(path))
 
@@ -239,8 +225,8 @@ def test_a_dataset_without_a_parent_folder(memory_fs: Any) -> None:
         io.export("/", "iceberg")
 
 
-@pytest.mark.parametrize("storage", ["s3"])
-def test_an_export_on_s3(s3_server: Any, s3_bucket: str, storage: str) -> None:
+@pytest.mark.more
+def test_an_export_on_s3(s3_server: Any, s3_bucket: str) -> None:
     io = PyarrowDatasetIO(storage_options=s3_server.storage_options)
     folder = f"s3://{s3_bucket}/events"
     io.write_dataset(ROWS, folder, partition_by="day")

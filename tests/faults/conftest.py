@@ -1,4 +1,4 @@
-"""All faults also with a footer index."""
+"""All faults also with a footer index: datasets of a few files have one here too, and it must not change a result."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from faults.worlds import WORLDS, World
+from inside import lower
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _index_of_every_dataset() -> Iterator[None]:
-    """Datasets of a few files have a footer index here too: it must not change a result."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_FILES", 1)
-        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES", 1)
-        patch.setattr("fsspeckit.core.planning.pruned_files.MIN_FILES", 1)
-        patch.setattr("fsspeckit.core.commit.listing.MANY_FILES", 1)
+        lower(patch, "files of an index")
         yield
+
+
+@pytest.fixture(params=sorted(WORLDS))
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """An empty place for a dataset, on a disk and on a store of objects."""
+    made = WORLDS[request.param]()
+    yield made
+    made.close()

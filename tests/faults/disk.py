@@ -18,8 +18,7 @@ from typing import Any, Literal
 from unittest import mock
 
 from faults.injection import Crash
-from fsspeckit.core.storage import Handle, LocalStorage, folders, local
-from fsspeckit.core.storage import disk as disk_calls
+from inside import Handle, LocalStorage, disk_calls, folders, local
 
 
 @dataclass(slots=True, eq=False)

@@ -16,75 +16,48 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.log import Log
-from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Changes, Publish
-from fsspeckit.core.file_names import is_data_file
-from fsspeckit.core.parquet.reader import open_file
-from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import LocalStorage, is_data_file, left_behind, recover
 
 ROWS = 20
-_JUDGED_VERSIONS = 12
-FILES = 4
 
 
-def write_generation(storage: Storage, root: str, generation: int) -> None:
+def table(generation: int) -> pa.Table:
+    """Every row at a generation; most of them in another partition than before."""
+    parts = [(number + generation) % 3 for number in range(ROWS)]
+    return pa.table({"id": range(ROWS), "value": [generation] * ROWS, "part": parts})
+
+
+def write_generation(root: str, generation: int) -> None:
     """Set every row to a generation: alternately in place and by replacing all files."""
-    journal = Journal(storage, root)
-    journal.recover()
-    view = journal.view()
-    in_place = storage.in_place and generation % 2 == 0 and len(view.files) == FILES
-    with journal.begin(view, f"generation {generation}") as transaction:
-        publish = []
-        for number in range(FILES):
-            data = pa.table({"id": list(range(number, ROWS, FILES)), "value": [generation] * (ROWS // FILES)})
-            staged = transaction.staged_path()
-            with storage.open_output(staged) as file:
-                pq.write_table(data, file)
-            fresh = f"part={(number + generation) % 3}/g{generation}-{number}.parquet"
-            path = view.files[number].path if in_place else fresh
-            publish.append(Publish(staged, path, data.num_rows, replaces=in_place))
-        retire = () if in_place else tuple(file.path for file in view.files)
-        transaction.commit(Changes(tuple(publish), retire, complete_view=True))
+    if generation % 2:
+        PyarrowDatasetIO(publish="replace").update(root, set={"value": str(generation)}, where="true")
+    else:
+        PyarrowDatasetIO().write_dataset(table(generation), root, mode="overwrite", partition_by="part")
 
 
-def change_generation(storage: Storage, root: str, generation: int) -> None:
+def change_generation(root: str, generation: int, publish: Any = "new_names") -> None:
     """Set every row to a generation: alternately by an update and by a change feed that moves most rows."""
-    io = PyarrowDatasetIO(filesystem=storage, publish=Journal.publish)
+    io = PyarrowDatasetIO(publish=publish)
     if generation % 2:
         io.update(root, set={"value": str(generation)}, where="true")
-        return
-    parts = [(number + generation) % 3 for number in range(ROWS)]
-    feed = pa.table({"id": list(range(ROWS)), "value": [generation] * ROWS, "part": parts})
-    io.apply_changes(feed, root, key_columns="id", sequence_by="value", delete_when="value < 0")
+    else:
+        io.apply_changes(table(generation), root, key_columns="id", sequence_by="value", delete_when="value < 0")
 
 
-def keep_generation(storage: Storage, root: str, generation: int) -> None:
-    """Set every row to a generation in a dataset that keeps versions."""
-    if not Journal(storage, root).view().log.retain:
-        PyarrowDatasetIO(filesystem=storage).keep_history(root)
-    write_generation(storage, root, generation)
+def exchange_generation(root: str, generation: int) -> None:
+    """The same by exchanges of folders, in a dataset that keeps versions."""
+    if not any(each.readable for each in PyarrowDatasetIO().history(root)):
+        PyarrowDatasetIO().keep_history(root)
+    change_generation(root, generation, "exchange")
 
 
-def exchange_generation(storage: Storage, root: str, generation: int) -> None:
-    """Set every row to a generation by an exchange of folders, in a dataset that keeps versions."""
-    Journal.publish = "exchange"
-    keep_generation(storage, root, generation)
-
-
-WRITERS = {
-    "commits": write_generation,
-    "row changes": change_generation,
-    "kept versions": keep_generation,
-    "exchanges": exchange_generation,
-}
+WRITERS = {"in place": write_generation, "row changes": change_generation, "kept exchanges": exchange_generation}
 
 
 def generation_of(rows: Counter[tuple[int, int]]) -> int:
@@ -95,14 +68,10 @@ def generation_of(rows: Counter[tuple[int, int]]) -> int:
     return generations.pop()
 
 
-def read_view(storage: Storage, view: View) -> Counter[tuple[int, int]]:
-    """Return the rows of a view. Raise FileNotFoundError if the view is out of date."""
-    rows: Counter[tuple[int, int]] = Counter()
-    for file in view.files:
-        with open_file(storage, file) as opened:
-            table = pq.ParquetFile(opened).read()
-        rows.update(zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True))
-    return rows
+def read_ours(root: str, version: int | None = None) -> int:
+    """Return the generation that our own reader sees."""
+    found = PyarrowDatasetIO().read_parquet(root, version=version)
+    return generation_of(Counter(zip(found["id"].to_pylist(), found["value"].to_pylist(), strict=True)))
 
 
 def read_raw(root: str) -> Counter[tuple[int, int]]:
@@ -120,36 +89,24 @@ def read_raw(root: str) -> Counter[tuple[int, int]]:
 
 def judge(root: str, last_reported: int) -> int:
     """Check after a kill that all readers see the last reported generation or the next one, and return it."""
-    storage = LocalStorage()
-    seen = generation_of(read_view(storage, Journal(storage, root).view()))
-    Journal(storage, root).recover()
+    storage, seen = LocalStorage(), read_ours(root)
+    recover(storage, root)
     found = generation_of(read_raw(root))
     if found != seen or found not in (last_reported, last_reported + 1):
         raise AssertionError(f"reported {last_reported}, our reader saw {seen}, after recovery {found}")
-    sidecar = SidecarLocations(storage, root).find()
-    if sidecar is None or Log(storage, sidecar).stagings() or Log(storage, sidecar).state().is_pending:
-        raise AssertionError(f"something is left in {sidecar}")
-    if Journal(storage, root).recover():
-        raise AssertionError("a second recovery found something to do")
-    judge_versions(storage, root, found)
+    if recover(storage, root) or left_behind(storage, root):
+        raise AssertionError("a second recovery found something to do, or something is left")
+    readable = [each.version for each in PyarrowDatasetIO().history(root)[:12] if each.readable]
+    versions = [read_ours(root, number) for number in readable]
+    if versions != sorted(versions, reverse=True) or (versions and versions[0] != found):
+        raise AssertionError(f"the versions {readable} have the generations {versions}")
     return found
 
 
-def judge_versions(storage: Storage, root: str, newest: int) -> None:
-    """Check that the last kept versions have one generation each, in order."""
-    journal = Journal(storage, root)
-    versions = journal.versions(journal.view(), root)
-    readable = [each.version for each in versions.history[:_JUDGED_VERSIONS] if each.readable]
-    found = [generation_of(read_view(storage, versions.view_of(number))) for number in readable]
-    if found != sorted(found, reverse=True) or (found and found[0] != newest):
-        raise AssertionError(f"the versions {readable} have the generations {found}")
-
-
 def _write_on(writer: str, root: str, generation: int, report: int) -> None:
-    storage = LocalStorage()
     while True:
         generation += 1
-        WRITERS[writer](storage, root, generation)
+        WRITERS[writer](root, generation)
         os.write(report, f"{generation}\n".encode())
 
 
@@ -181,7 +138,7 @@ def kill_many(root: str, count: int, seed: int, writer: str) -> int:
     rng = random.Random(seed)
     generation = commits = 0
     pa.array([0])  # imports what Arrow imports late once here instead of in every child
-    child, reader = _fork(lambda report: write_generation(LocalStorage(), root, 0))
+    child, reader = _fork(lambda report: write_generation(root, 0))
     if os.waitpid(child, 0)[1]:
         raise AssertionError("the first generation could not be written")
     os.close(reader)
@@ -209,4 +166,4 @@ def void(_: object) -> None:
 
 if __name__ == "__main__":
     folder, how_many, random_seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    print(kill_many(join(folder, "ds"), how_many, random_seed, sys.argv[4]))
+    print(kill_many(f"{folder}/ds", how_many, random_seed, sys.argv[4]))

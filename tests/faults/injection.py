@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from fsspeckit.common.errors import FsspeckitError, StorageError
-from fsspeckit.core.storage import Entry, Handle, Storage, Tree, join, parent
+from inside import Entry, Handle, Storage, Tree, join, parent
 
 Kind = Literal[
     "crash before",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,20 +10,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
+import pyarrow as pa
+
 from faults.injection import Crash, Fault, FaultStorage
-from faults.operations import Operation, append_files, table
+from faults.verbs import SCHEMA, Operation
 from faults.worlds import Rows, Violation, World
-from fsspeckit.common.errors import OutcomeUnknownError, VersionNotFoundError
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.log import Log
-from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.tombstones import mark_of
-from fsspeckit.core.commit.transaction import Commit
-from fsspeckit.core.storage import Storage, join
+from fsspeckit.common.errors import DatasetNotFoundError, OutcomeUnknownError, VersionNotFoundError
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import Storage, left_behind, recover
+from inside import versions_of as files_of_versions
 from sweeps import Sweep
 
 _T = TypeVar("_T")
-USABLE = table([999], "usable")
+WRITES = {
+    *("create_exclusive", "write_bytes", "remove", "remove_tree", "publish", "duplicate", "retire", "make_dirs"),
+    "claim_staging",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Expected:
     old_files: dict[str, bytes]
     foreign: dict[str, bytes]
     calls: int
+    moves: list[int]
+    """The calls in the middle of which files are moved: faults in them are always tried."""
     old_versions: list[Rows]
     new_versions: list[Rows]
 
@@ -50,19 +55,33 @@ def expect(world: World, operation: Operation) -> Expected:
     if old == new if not operation.same_rows else old_files == world.dataset_files():
         raise Violation(f"{operation.name} changes nothing, so old and new states are equal")
     check_clean(world)
-    return Expected(old, new, old_files, foreign, len(storage.calls), old_versions, versions_of(world))
+    moves = [number for number, name in enumerate(storage.calls, 1) if name == "move_many"]
+    return Expected(old, new, old_files, foreign, len(storage.calls), moves, old_versions, versions_of(world))
+
+
+class Unpublished(logging.Handler):
+    """Notices the warning that a commit is final, and not all of its files are published."""
+
+    seen = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen = self.seen or "not all of its files are published" in record.getMessage()
 
 
 def run_with(world: World, run: Callable[[Storage, str], object], fault: Fault | None) -> object:
-    """Run and return the outcome: a result, an exception, or Crash."""
-    storage = FaultStorage(world.new_storage(), fault)
+    """Run and return the outcome: a result, an exception, Crash, or the warning that a commit is not published."""
+    storage, warned, logger = FaultStorage(world.new_storage(), fault), Unpublished(), logging.getLogger("fsspeckit")
+    logger.addHandler(warned)
     try:
-        return run(storage, world.root)
+        done = run(storage, world.root)
     except Crash as crash:
         return crash.with_traceback(None)  # whose frames hold open files
     except Exception as error:  # noqa: BLE001 - whatever comes out is judged below
         return error
+    else:
+        return warned if warned.seen else done
     finally:
+        logger.removeHandler(warned)
         if not storage.dead:
             for handle in storage._handles:
                 handle.release()
@@ -94,7 +113,7 @@ def recovery_calls(world: World, operation: Operation, first: Fault) -> int:
     world.reset()
     run_with(world, operation.run, first)
     storage = FaultStorage(world.new_storage())
-    Journal(storage, world.root).recover()
+    recover(storage, world.root)
     return len(storage.calls)
 
 
@@ -102,7 +121,7 @@ def double_fault(world: World, operation: Operation, expected: Expected, first: 
     """Run with a crash, and with a fault in the recovery from it."""
     world.reset()
     run_with(world, operation.run, first)
-    outcome = run_with(world, lambda storage, root: Journal(storage, root).recover(), second)
+    outcome = run_with(world, recover, second)
     where = f"{operation.name}, {first.kind} at call {first.call}, then {second.kind} at call {second.call} of recovery"
     if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
         raise Violation(f"{where}: {outcome!r} instead of an I/O error") from outcome
@@ -117,7 +136,7 @@ def _reported(outcome: object) -> str:
         return "unknown"
     if isinstance(outcome, Exception):
         return "error"
-    return "published" if isinstance(outcome, Commit) and outcome.published else "decided"
+    return "decided" if isinstance(outcome, Unpublished) else "published"
 
 
 def check_before_recovery(world: World, expected: Expected, where: str) -> None:
@@ -131,7 +150,7 @@ def check_before_recovery(world: World, expected: Expected, where: str) -> None:
             raise Violation("rows that are in the old and in the new dataset were gone for a while")
         if raw - (expected.old + expected.new):
             raise Violation("rows stand in the dataset that are in neither state")
-        seen = world.view_rows(Journal(world.new_storage(), world.root).view())
+        seen = world.seen_rows()
         if seen not in (expected.old, expected.new):
             raise Violation("our own reader sees neither the old nor the new dataset")
         if versions_of(world) not in (expected.old_versions, expected.new_versions):
@@ -142,8 +161,8 @@ def check_before_recovery(world: World, expected: Expected, where: str) -> None:
 
 def recover_and_check(world: World, expected: Expected, where: str) -> Rows:
     """Recover as the next process does, check the state, and return its rows."""
-    seen = world.view_rows(Journal(world.new_storage(), world.root).view())
-    Journal(world.new_storage(), world.root).recover()
+    seen = world.seen_rows()
+    recover(world.new_storage(), world.root)
     rows = world.raw_rows()
     if rows not in (expected.old, expected.new):
         missing, extra = expected.new - rows, rows - expected.new
@@ -162,62 +181,35 @@ def recover_and_check(world: World, expected: Expected, where: str) -> Rows:
 
 def versions_of(world: World) -> list[Rows]:
     """Return the rows of every version that is said to be readable, oldest first."""
-    journal = Journal(world.new_storage(), world.root)
-    versions = journal.versions(journal.view(), world.root)
-    readable = [each.version for each in versions.history if each.readable]
     try:
-        return [world.view_rows(versions.view_of(number)) for number in reversed(readable)]
+        return [world.rows_at(files) for files in files_of_versions(world.new_storage(), world.root)]
     except (VersionNotFoundError, FileNotFoundError) as error:
         raise Violation(f"a readable version cannot be read: {error}") from error
 
 
 def check_usable(world: World, rows: Rows, where: str) -> None:
     """Check that the next writer can commit."""
-    append_files(world.new_storage(), world.root, {"usable.parquet": USABLE})
-    if world.raw_rows() != rows + Counter({(999, "usable"): 1}):
+    io = PyarrowDatasetIO(filesystem=world.new_storage())
+    try:
+        schema = io.read_parquet(world.root).schema
+    except DatasetNotFoundError:
+        schema = SCHEMA
+    io.write_dataset(pa.Table.from_pylist([{"id": 999, "day": "a"}], schema), world.root)
+    after = world.raw_rows()
+    if rows - after or [row[0] for row in (after - rows).elements()] != [999]:
         raise Violation(f"{where}: the next append does not give what it should")
 
 
 def check_clean(world: World, where: str = "after a clean run") -> None:
     """Check that no temporary file is left, and that a second recovery writes nothing."""
     storage = FaultStorage(world.new_storage())
-    if Journal(storage, world.root).recover():
+    if recover(storage, world.root):
         raise Violation(f"{where}: a second recovery still found something to do")
-    writes = {
-        "create_exclusive",
-        "write_bytes",
-        "remove",
-        "remove_tree",
-        "publish",
-        "duplicate",
-        "retire",
-        "make_dirs",
-        "claim_staging",
-    }
-    if writes & set(storage.calls):
-        raise Violation(f"{where}: a recovery with nothing to do called {writes & set(storage.calls)}")
-    sidecar = SidecarLocations(world.new_storage(), world.root).find()
-    if sidecar is None:
-        return
-    log = Log(world.new_storage(), sidecar)
-    state = log.state()
-    if log.stagings() or state.leftovers or state.is_pending:
-        raise Violation(f"{where}: left behind {log.stagings()} {state.leftovers}, pending {state.is_pending}")
-    known = {join(log.folder, f"{seq:020d}.{kind}") for seq in state.records for kind in ("json", "done")}
-    marks = [
-        name for name in world.new_storage().list_names(log.folder) if name.startswith(("retain-", "floor-", "probed-"))
-    ]
-    known |= {log.lock_path, log.staging_lock_path, *(join(log.folder, name) for name in marks)}
-    for seq in state.records:
-        known |= {join(log.kept_folder, item.name) for item in log.read(seq).kept}
-    deleted = log.tombstones(state)
-    known |= {join(log.tombstones_folder, file.name) for file in deleted.files}
-    known |= {join(log.folder, mark_of(deleted.slot, len(deleted.files)))}
-    listed = {entry.path for entry in world.new_storage().list_tree(sidecar).files}
-    listed = {path for path in listed if not path.startswith("index/")}  # a cache, which the next commit cleans
-    stray = {join(sidecar, path) for path in listed} - known
-    if stray:
-        raise Violation(f"{where}: stray files {sorted(stray)}")
+    called = WRITES & {*storage.calls}
+    if called:
+        raise Violation(f"{where}: a recovery with nothing to do called {called}")
+    if stray := left_behind(world.new_storage(), world.root):
+        raise Violation(f"{where}: left behind {sorted(stray)}")
 
 
 def choose(sweep: Sweep, rng: random.Random, points: Sequence[_T], limit: int) -> list[_T]:

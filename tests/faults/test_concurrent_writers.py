@@ -10,24 +10,20 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage
-from faults.sweep import check_clean, choose
-from faults.worlds import LocalWorld, MemoryWorld, Violation, World
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.storage import Storage
+from faults.injection import CRASHES, ERRORS, Fault, FaultStorage
+from faults.sweep import check_clean, choose, run_with
+from faults.worlds import Violation, World
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import Storage, recover
 from sweeps import Sweep
 
 ROOT = Path(__file__).parents[2]
-WORLDS = {"local": LocalWorld, "memory": MemoryWorld}
 _IN_CI = 60
 
 
@@ -42,30 +38,6 @@ def test_eight_processes_in_eight_partitions_and_in_one(tmp_path: Path, sweep: S
     cases = {case["name"]: case for case in json.loads(report.read_text())["cases"]}
     assert [case["conflicts"] for case in cases.values()] == [0, 0, 0], done.stderr
     assert [case["commits"] for case in cases.values()] == [int(merges) * count for count in (1, 8, 8)]
-
-
-@pytest.mark.parametrize("one_partition", [False, True])
-def test_eight_writers_on_s3(s3_server: Any, s3_bucket: str, one_partition: bool, sweep: Sweep) -> None:
-    """There are no locks on S3, so writers of one partition need more retries."""
-    url, merges = f"s3://{s3_bucket}/counters", 5 if sweep.full else 2
-    parts = [0 if one_partition else writer for writer in range(8)]
-    rows = pa.table({"id": list(range(8)), "n": [0] * 8, "part": parts})
-    PyarrowDatasetIO(storage_options=s3_server.storage_options).write_dataset(rows, url, partition_by="part")
-
-    def count(writer: int) -> None:
-        io = PyarrowDatasetIO(filesystem=s3_server.filesystem())
-        for number in range(1, merges + 1):
-            new = pa.table({"id": [writer, 100 + number], "n": [number, 0], "part": [parts[writer]] * 2})
-            keys = ["part", "id"]
-            io.merge(new, f"{s3_bucket}/counters", strategy="upsert", key_columns=keys, retries=60)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(count, range(8)))
-    found = PyarrowDatasetIO(storage_options=s3_server.storage_options).read_parquet(url)
-    counters = sorted((row["id"], row["n"]) for row in found.to_pylist() if row["id"] < 100)
-    assert counters == [(writer, merges) for writer in range(8)]
-    others = sorted(row["id"] for row in found.to_pylist() if row["id"] >= 100)
-    assert others == sorted([100 + number for number in range(1, merges + 1)] * len(set(parts)))
 
 
 def rows(ids: range, value: str, day: int) -> pa.Table:
@@ -100,13 +72,6 @@ def merge_beside_another(world: World, storage: Storage, other: range, value: st
     )
 
 
-@pytest.fixture(params=sorted(WORLDS))
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    made = WORLDS[request.param]()
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize("kind", ["revalidated", "planned again"])
 def test_fault_in_a_commit_beside_another(world: World, kind: str, sweep: Sweep, rng: random.Random) -> None:
     """The dataset has none, one or both changes. What was reported as done is there."""
@@ -127,27 +92,16 @@ def test_fault_in_a_commit_beside_another(world: World, kind: str, sweep: Sweep,
     reached = 0
     for fault in choose(sweep, rng, faults, _IN_CI):
         world.reset()
-        storage = FaultStorage(world.new_storage(), fault)
-        outcome: object
-        try:
-            outcome = merge_beside_another(world, storage, other, value)
-        except Crash:
-            outcome = "crash"
-        except Exception as error:  # noqa: BLE001 - whatever it is, the rows are checked
-            outcome = error
-        finally:
-            if not storage.dead:
-                for handle in storage._handles:
-                    handle.release()
+        outcome = run_with(world, lambda storage, _: merge_beside_another(world, storage, other, value), fault)
         where = f"{kind}, {fault.kind} at call {fault.call}"
-        seen = world.view_rows(Journal(world.new_storage(), world.root).view())
-        Journal(world.new_storage(), world.root).recover()
+        seen = world.seen_rows()
+        recover(world.new_storage(), world.root)
         after = world.raw_rows()
         if after not in (old, theirs, both) or after != seen:
             raise Violation(f"{where}: {after}")
         if isinstance(outcome, Exception) and "unknown" not in str(outcome) and after == both:
             raise Violation(f"{where}: an error was reported, and the change was made: {outcome!r}")
-        if not isinstance(outcome, (str, Exception)) and after != both:
+        if not isinstance(outcome, BaseException) and after != both:
             raise Violation(f"{where}: success was reported, and a change is missing")
         check_clean(world, where)
         reached += after == both

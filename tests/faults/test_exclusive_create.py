@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,16 +18,13 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from faults.injection import CRASHES, ERRORS, Fault
-from faults.operations import Operation, append, start
 from faults.sweep import Tally, expect, single_fault
+from faults.verbs import NAMED, Operation, start
 from faults.worlds import MemoryWorld, World
+from fsspeckit.cli.app import main
 from fsspeckit.common.errors import CommitConflictError, StorageError
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.log import Log
-from fsspeckit.core.storage import fsspec as fsspec_storage
-from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.doctor import diagnose
+from inside import FsspecStorage, fsspec_storage
 from sweeps import Sweep
 
 pytestmark = pytest.mark.s3
@@ -141,14 +139,19 @@ def test_a_server_that_ignores_the_condition_is_refused_for_writes(
 
 
 def test_doctor_finds_a_server_that_ignores_the_condition(
-    s3_server: Any, s3_bucket: str, careless_options: dict[str, Any], careless_fs: Any
+    s3_server: Any, s3_bucket: str, careless_options: dict[str, Any], careless_fs: Any, capsys: Any
 ) -> None:
+    def checks(url: str, options: dict[str, Any]) -> dict[str, Any]:
+        pairs = ("key=test", "secret=test", f"client_kwargs.endpoint_url={options['client_kwargs']['endpoint_url']}")
+        words = [word for pair in pairs for word in ("--storage-option", pair)]
+        main(["doctor", url, "--engine", "pyarrow", "--json", *words])
+        return {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+
     for url in (f"s3://{s3_bucket}", f"s3://{s3_bucket}/ds"):
-        found = {check.name: check for check in diagnose(url, "pyarrow", storage_options=careless_options).checks}
-        assert (found["write access"].verdict, found["two writers"].verdict) == ("ok", "fail")
-        assert "If-None-Match" in found["two writers"].mend
-        good = diagnose(url, "pyarrow", storage_options=s3_server.storage_options)
-        assert {check.name: check.verdict for check in good.checks}["two writers"] == "ok"
+        found = checks(url, careless_options)
+        assert (found["write access"]["verdict"], found["two writers"]["verdict"]) == ("ok", "fail")
+        assert "If-None-Match" in found["two writers"]["mend"]
+        assert checks(url, s3_server.storage_options)["two writers"]["verdict"] == "ok"
         assert content(careless_fs, s3_bucket) == {}
 
 
@@ -182,11 +185,12 @@ def test_recovery_is_refused_too(
 
 def start_without_a_mark(world: World) -> None:
     start(world)
-    log = Log(world.storage, f"{world.root.rpartition('/')[0]}/.ds.fsspeckit")
-    world.storage.remove_many([f"{log.folder}/{name}" for name in log.state().probed])
+    log = f"{world.root.rpartition('/')[0]}/.ds.fsspeckit/log"
+    names = world.storage.list_names(log)
+    world.storage.remove_many([f"{log}/{name}" for name in names if name.startswith("probed-")])
 
 
-PROBED = Operation("probe and append", start_without_a_mark, append)
+PROBED = Operation("probe and append", start_without_a_mark, NAMED["write append"].run)
 
 
 def test_a_fault_at_any_call_of_a_write_that_probes(sweep: Sweep) -> None:
@@ -230,4 +234,4 @@ def test_a_recovery_during_the_probe_does_not_refuse_the_storage() -> None:
     storage = Recovering(MemoryFileSystem(global_store=False, skip_instance_cache=True))
     PyarrowDatasetIO(filesystem=storage).write_dataset(rows(1), "/lake/ds")
     assert storage.removed == 1
-    assert len(Journal(storage, "/lake/ds").view().files) == 1
+    assert len(storage.list_tree("/lake/ds").files) == 1

@@ -9,10 +9,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -22,10 +20,8 @@ from faults.sweep import choose, run_with, versions_of
 from faults.test_s3 import S3World
 from faults.worlds import LocalWorld, Rows, World
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, VersionNotFoundError
-from fsspeckit.core.commit import history, log, new_record
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.storage import Storage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import Storage, commit_at, join, recover, short_journals
 from sweeps import Sweep
 
 KEYS = {"key_columns": "id"}
@@ -39,10 +35,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         made: World = LocalWorld()
     else:
         made = S3World(request.getfixturevalue("s3_server"), request.getfixturevalue("s3_bucket"))
-    with (
-        mock.patch.multiple(log, KEPT_RECORDS=3, _PRUNE_SLACK=1),
-        mock.patch.object(history, "_JOINED", 2),
-    ):
+    with short_journals(records=3):
         yield made
     made.close()
 
@@ -86,7 +79,7 @@ def with_secrets(world: World) -> PyarrowDatasetIO:
         io.merge(rows([3], SECRET if number % 2 else f"n{number}"), world.root, compression="none", **KEYS)
     io.compact_parquet_dataset(world.root, target_rows_per_file=100)
     io.merge(rows([3], SECRET), world.root, compression="none", **KEYS)
-    assert len(history.list_segments(world.storage, sidecar(world, "history"))) > 1
+    assert len(world.storage.list_names(sidecar(world, "history"))) > 1
     assert len(files_with(world, SECRET)) > 2
     return io
 
@@ -129,7 +122,7 @@ def attack(world: World, run: Callable[[Storage, str], object], sweep: Sweep, rn
     for fault in choose(sweep, rng, points, 40 if isinstance(world, LocalWorld) else 12):
         world.reset()
         run_with(world, run, fault)
-        Journal(world.new_storage(), world.root).recover()
+        recover(world.new_storage(), world.root)
         yield fault
 
 
@@ -147,55 +140,6 @@ def test_crash_during_erasure_is_completed_by_the_next_one(world: World, sweep: 
         erase(world.new_storage(), world.root)
         assert files_with(world, SECRET) == [], fault
         assert len(versions_of(world)) == 1, fault
-
-
-def test_crash_during_a_restore_leaves_every_version(world: World, sweep: Sweep, rng: random.Random) -> None:
-    io = start(world)
-    first = io.history(world.root)[0]["version"]
-    wanted = read(io, world.root)
-    io.merge(rows([2, 7], "new"), world.root, **KEYS)
-    io.optimize_parquet_dataset(world.root, zorder_columns=["id"])
-    before = versions_of(world)
-
-    def restore(storage: Storage, root: str) -> None:
-        io_of(storage).restore(root, version=first)
-
-    for fault in attack(world, restore, sweep, rng):
-        assert versions_of(world)[: len(before)] == before, fault
-        restore(world.new_storage(), world.root)
-        assert read(io_of(world.new_storage()), world.root) == wanted, fault
-
-
-def test_versions_after_restores_maintenance_and_moves(world: World) -> None:
-    """Each version has its rows, and the changes between any two versions make the one from the other."""
-    io = start(world)
-    oracle: dict[int, Rows] = {io.history(world.root)[0]["version"]: read(io, world.root)}
-    moved = pa.concat_tables([rows([1], "moved", "b"), rows([8], "new", "c")])
-    steps: list[Callable[[], object]] = [
-        lambda: io.merge(rows([2, 7], "new"), world.root, **KEYS),
-        lambda: io.compact_parquet_dataset(world.root, target_rows_per_file=100),
-        lambda: io.merge(moved, world.root, partition_move="move", **KEYS),
-        lambda: io.restore(world.root, version=min(oracle)),
-        lambda: io.delete(world.root, where="part = 'b'"),
-        lambda: io.optimize_parquet_dataset(world.root, zorder_columns=["id"]),
-        lambda: io.restore(world.root, version=sorted(oracle)[3]),
-        lambda: io.merge(rows([5], "again", "b"), world.root, **KEYS),
-    ]
-    for step in steps:
-        step()
-        oracle[io.history(world.root)[0]["version"]] = read(io, world.root)
-    assert len(oracle) == len(steps) + 1
-    assert {version: read(io, world.root, version) for version in oracle} == oracle
-    numbers = sorted(oracle)
-    for since, until in [(numbers[0], numbers[-1]), *pairwise(numbers), (numbers[2], numbers[6])]:
-        changes = io.changes(world.root, since=since, until=until, **KEYS)
-        state = Counter(oracle[since])
-        for kind, sign in (("delete", -1), ("update_before", -1), ("insert", 1), ("update_after", 1)):
-            part = [row for row in changes.to_pylist() if row["_change_type"] == kind]
-            for row in part:
-                state[(row["id"], row["v"], row["part"])] += sign
-        assert +state == oracle[until], (since, until)
-        assert min(state.values()) >= 0
 
 
 @pytest.mark.parametrize("publish", ["new_names", "replace", "exchange"])
@@ -262,7 +206,7 @@ def test_restore_is_planned_again_after_a_conflict(world: World, commits: int, r
     assert io_of(storage).restore(world.root, version=first, retries=retries).commit_seq == first + 3 + commits
     assert next(numbers, None) is None
     assert read(io, world.root) == wanted
-    assert Journal(world.new_storage(), world.root).status().alive == ()
+    assert not io.recover(world.root), "nothing is left of the attempts"
     with pytest.raises(ValueError, match="retries=-1"):
         io.restore(world.root, version=first, retries=-1)
 
@@ -341,31 +285,6 @@ def test_restore_of_a_damaged_footer_changes_nothing(world: World) -> None:
     assert io.history(world.root)[0].version == first + 1
 
 
-def test_two_restores_at_once(world: World) -> None:
-    io = start(world)
-    versions = [io.history(world.root)[0]["version"]]
-    io.merge(rows([2, 7], "new"), world.root, **KEYS)
-    versions.append(io.history(world.root)[0]["version"])
-    io.delete(world.root, where="id > 4")
-    wanted = [read(io, world.root, version) for version in versions]
-    outcomes: list[object] = []
-    barrier = threading.Barrier(2)
-
-    def restore(version: int) -> None:
-        mine = io_of(world.new_storage())
-        barrier.wait()
-        outcomes.append(mine.restore(world.root, version=version).commit_seq)
-
-    threads = [threading.Thread(target=restore, args=(version,)) for version in versions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(outcomes) == 2
-    assert read(io_of(world.new_storage()), world.root) in wanted
-    assert [read(io, world.root, version) for version in versions] == wanted
-
-
 def test_reading_a_version_while_it_expires(world: World) -> None:
     io = start(world)
     version = io.history(world.root)[0]["version"]
@@ -394,39 +313,13 @@ def test_reading_a_version_while_it_expires(world: World) -> None:
     assert found["right"] > 0
 
 
-def test_policy_that_is_turned_off_and_on_has_a_gap(world: World) -> None:
-    io = start(world)
-    states = {}
-
-    def step(value: str) -> int:
-        io.merge(rows([1], value), world.root, **KEYS)
-        version = int(io.history(world.root)[0]["version"])
-        states[version] = read(io, world.root)
-        return version
-
-    kept = step("kept")
-    io.keep_history(world.root, retain=None)
-    lost = step("lost")
-    step("also lost")
-    io.keep_history(world.root, retain="1d")
-    last = [step("kept again"), step("kept too")]
-    for version in (kept, lost):
-        with pytest.raises(VersionNotFoundError):
-            io.read_parquet(world.root, version=version)
-    assert [read(io, world.root, version) for version in last] == [states[version] for version in last]
-    io.keep_history(world.root, retain="10d")
-    assert read(io, world.root, last[0]) == states[last[0]]
-
-
 def test_clock_that_goes_backwards(world: World) -> None:
     """`as_of` returns a version that was committed by that time, also if a later commit has an earlier time."""
     io = start(world)
     base = datetime.now(UTC)
     states: list[tuple[datetime, Rows]] = []
     for hours in (1, 3, -2, 2, 5):
-        clock = mock.Mock(wraps=datetime)
-        clock.now.return_value = base + timedelta(hours=hours)
-        with mock.patch.object(new_record, "datetime", clock):
+        with commit_at(base + timedelta(hours=hours)):
             io.merge(rows([1], f"at {hours}"), world.root, **KEYS)
         states.append((base + timedelta(hours=hours), read(io, world.root)))
     for at, _ in states:
@@ -443,9 +336,7 @@ def test_no_version_expires_early_because_of_a_wrong_clock(world: World, late_da
     """A commit whose writer has a wrong clock does not make versions look old that were replaced just now."""
     io = start(world)
     io.merge(rows([1], "first"), world.root, **KEYS)
-    clock = mock.Mock(wraps=datetime)
-    clock.now.return_value = datetime.now(UTC) + timedelta(days=late_days)
-    with mock.patch.object(new_record, "datetime", clock):
+    with commit_at(datetime.now(UTC) + timedelta(days=late_days)):
         io.merge(rows([1], "wrong clock"), world.root, **KEYS)
     for number in range(8):
         io.merge(rows([1], str(number)), world.root, **KEYS)

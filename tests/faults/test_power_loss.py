@@ -11,11 +11,10 @@ import pytest
 
 from faults.disk import Disk, recording, stamps_that_survive_copying
 from faults.injection import Crash
-from faults.operations import OPERATIONS, Operation
-from faults.row_changes import ROW_CHANGES
 from faults.sweep import Expected, check_before_recovery, choose, expect, recover_and_check
+from faults.verbs import NAMED, OPERATIONS, Operation
 from faults.worlds import LocalWorld, Violation
-from fsspeckit.core.commit.journal import Journal
+from inside import LocalStorage, half_a_start, recover
 from sweeps import Sweep
 
 _KILLS_IN_CI = 30
@@ -31,7 +30,7 @@ def world() -> Iterator[LocalWorld]:
     made.close()
 
 
-@pytest.fixture(params=[*OPERATIONS, *ROW_CHANGES], ids=lambda operation: operation.name)
+@pytest.fixture(params=OPERATIONS, ids=lambda operation: operation.name)
 def operation(request: pytest.FixtureRequest) -> Operation:
     return request.param
 
@@ -50,7 +49,7 @@ def lose_power(world: LocalWorld, expected: Expected, disk: Disk, at: int, seed:
     """Create one possible disk after a power loss, recover, and check it."""
     disk.lose_power(at, random.Random(seed), world.folder)
     where = f"{where}, power loss after event {at} of {len(disk.events)}, seed {seed}"
-    seen = world.view_rows(Journal(world.new_storage(), world.root).view())
+    seen = world.seen_rows()
     if seen not in (expected.old, expected.new):
         raise Violation(f"{where}: our own reader sees neither the old nor the new dataset")
     rows = recover_and_check(world, expected, where)
@@ -58,6 +57,7 @@ def lose_power(world: LocalWorld, expected: Expected, disk: Disk, at: int, seed:
         raise Violation(f"{where}: success was reported, and the change is lost")
 
 
+@pytest.mark.more
 def test_kill_at_every_system_call(world: LocalWorld, operation: Operation, sweep: Sweep, rng: random.Random) -> None:
     expected = expect(world, operation)
     steps = record(world, operation).steps
@@ -83,24 +83,42 @@ def test_power_loss_after_every_event(
     assert len(disk.events) > 10
 
 
+@pytest.mark.more
 def test_power_loss_during_recovery_from_a_kill(
     world: LocalWorld, operation: Operation, sweep: Sweep, rng: random.Random
 ) -> None:
     expected = expect(world, operation)
     steps = record(world, operation).steps
     done = 0
-    for step in choose(sweep, rng, range(1, steps + 1), 6):
+    for step in choose(sweep, rng, range(1, steps + 1), 20):
         disk = record(world, operation, step, "after")
         killed = len(disk.events)
         disk.dead, disk.crash_at = False, -1
         with recording(disk) as storage:
-            Journal(storage, world.root).recover()
+            recover(storage, world.root)
         points = [(at, rng.randrange(2**32)) for at in range(killed, len(disk.events) + 1) for _ in range(4)]
-        for at, seed in choose(sweep, rng, points, 10):
+        for at, seed in choose(sweep, rng, points, 20):
             lose_power(world, expected, disk, at, seed, f"{operation.name}, killed at system call {step}")
             done += 1
     print(f"{done} power losses during recovery")
     assert done > 0
+
+
+def test_power_loss_after_a_writer_that_was_killed_while_it_created_the_journal(
+    world: LocalWorld, sweep: Sweep, rng: random.Random
+) -> None:
+    """The first writer is killed before it syncs the folder above the sidecar; a second one commits."""
+    operation = NAMED["append to bare"]
+
+    def run(storage: LocalStorage, root: str) -> None:
+        half_a_start(storage, root, Crash)
+        operation.run(storage, root)
+
+    expected = expect(world, operation)
+    disk = record(world, Operation("half a start", operation.prepare, run))
+    points = [(at, seed) for at in range(len(disk.events) + 1) for seed in range(60)]
+    for at, seed in choose(sweep, rng, points, 4000):
+        lose_power(world, expected, disk, at, seed, "half a start")
 
 
 def test_model_loses_unsynced_changes(tmp_path: os.PathLike[str]) -> None:

@@ -14,23 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from faults.generations import generation_of, read_raw, read_view, write_generation
+from faults.generations import generation_of, read_ours, read_raw, write_generation
 from faults.worlds import SHARED_MEMORY
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.transaction import Changes, Publish
-from fsspeckit.core.parquet.reader import open_file
-from fsspeckit.core.storage import LocalStorage, Storage, join
-from fsspeckit.core.storage.fsspec import FsspecStorage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import Sweep
 
 TESTS = str(Path(__file__).parent.parent)
 _SPAWN = multiprocessing.get_context("spawn")
-KILLS = {"commits": (60, 1500), "row changes": (20, 500), "kept versions": (20, 500), "exchanges": (20, 500)}
+KILLS = {"in place": (40, 1500), "row changes": (20, 500), "kept exchanges": (20, 500)}
 """How many writers of each kind are killed in a bounded and in a full sweep."""
 
 
@@ -61,58 +56,33 @@ def test_kill_9_at_random_times(folder: str, writer: str, sweep: Sweep, rng: ran
     assert int(run.stdout) >= kills / 4
 
 
-def count_up(storage: Storage, root: str, attempts: int) -> tuple[int, int]:
+def count_up(io: PyarrowDatasetIO, root: str, attempts: int) -> tuple[int, int]:
     """Increment the counter repeatedly. Return the numbers of commits and of conflicts."""
     won = lost = 0
     for _ in range(attempts):
-        journal = Journal(storage, root)
-        journal.recover()
-        view = journal.view()
         try:
-            (file,) = view.files
-            with open_file(storage, file) as opened:
-                value = pq.ParquetFile(opened).read()["value"][0].as_py()
-            with journal.begin(view, "count") as transaction:
-                staged = transaction.staged_path()
-                with storage.open_output(staged) as output:
-                    pq.write_table(pa.table({"value": [value + 1]}), output)
-                if storage.in_place:
-                    changes = Changes((Publish(staged, file.path, 1, replaces=True),))
-                else:
-                    name = os.path.basename(staged).replace(".staged", ".parquet")
-                    changes = Changes((Publish(staged, name, 1),), (file.path,))
-                transaction.commit(changes)
+            io.update(root, set={"value": "value + 1"}, where="true", retries=0)
             won += 1
         except CommitConflictError:
-            lost += 1
-        except FileNotFoundError as error:
-            if ".staging_" not in str(error) and ".parquet" not in str(error):
-                raise
             lost += 1
     return won, lost
 
 
-def start_counter(storage: Storage, root: str) -> None:
-    journal = Journal(storage, root)
-    with journal.begin(journal.view(), "zero") as transaction:
-        staged = transaction.staged_path()
-        with storage.open_output(staged) as output:
-            pq.write_table(pa.table({"value": [0]}), output)
-        transaction.commit(Changes((Publish(staged, "zero.parquet", 1),)))
+def start_counter(io: PyarrowDatasetIO, root: str) -> None:
+    io.write_dataset(pa.table({"value": [0]}), root)
 
 
-def counter(storage: Storage, root: str) -> int:
-    (file,) = Journal(storage, root).view().files
-    return int(pq.ParquetFile(pa.BufferReader(storage.read_bytes(file.location))).read()["value"][0].as_py())
+def counter(io: PyarrowDatasetIO, root: str) -> int:
+    return int(io.read_parquet(root)["value"][0].as_py())
 
 
 def _count_in_process(root: str, attempts: int, results: object) -> None:
-    results.put(count_up(LocalStorage(), root, attempts))  # type: ignore[attr-defined]
+    results.put(count_up(PyarrowDatasetIO(), root, attempts))  # type: ignore[attr-defined]
 
 
 def test_concurrent_processes_lose_no_increment(folder: str, sweep: Sweep) -> None:
-    root = join(folder, "ds")
-    start_counter(LocalStorage(), root)
+    root = f"{folder}/ds"
+    start_counter(PyarrowDatasetIO(), root)
     attempts = 1000 if sweep.full else 60
     results = _SPAWN.Queue()
     workers = [_SPAWN.Process(target=_count_in_process, args=(root, attempts, results)) for _ in range(4)]
@@ -123,41 +93,38 @@ def test_concurrent_processes_lose_no_increment(folder: str, sweep: Sweep) -> No
         worker.join()
     won, lost = (sum(column) for column in zip(*outcomes, strict=True))
     print(f"{won} won, {lost} lost")
-    assert counter(LocalStorage(), root) == won
+    assert counter(PyarrowDatasetIO(), root) == won
     assert won + lost == 4 * attempts
     assert won > 0
     assert lost > 0
-    assert not Journal(LocalStorage(), root).recover()
-    assert sorted(os.listdir(root)) == ["zero.parquet"]
+    assert not PyarrowDatasetIO().recover(root)
+    assert len(os.listdir(root)) == 1
 
 
 def test_concurrent_threads_in_memory_lose_no_increment(sweep: Sweep) -> None:
-    storage = FsspecStorage(MemoryFileSystem(global_store=False, skip_instance_cache=True))
-    start_counter(storage, "/ds")
+    io = PyarrowDatasetIO(filesystem=MemoryFileSystem(global_store=False, skip_instance_cache=True))
+    start_counter(io, "/ds")
     attempts = 1000 if sweep.full else 50
     with ThreadPoolExecutor(4) as pool:
-        outcomes = list(pool.map(lambda _: count_up(storage, "/ds", attempts), range(4)))
+        outcomes = list(pool.map(lambda _: count_up(io, "/ds", attempts), range(4)))
     won, lost = (sum(column) for column in zip(*outcomes, strict=True))
-    print(f"{won} won, {lost} lost")
-    assert counter(storage, "/ds") == won
+    assert counter(io, "/ds") == won
     assert won + lost == 4 * attempts
-    assert len(storage.list_tree("/ds").files) == 1
-    assert not Journal(storage, "/ds").recover()
+    assert not io.recover("/ds")
 
 
 def _write_generations(root: str, seconds: float, results: object) -> None:
-    write_generation(LocalStorage(), root, 1)  # which imports modules
+    write_generation(root, 1)  # which imports modules
     generation, end = 1, time.monotonic() + seconds
     while time.monotonic() < end:
         generation += 1
-        write_generation(LocalStorage(), root, generation)
+        write_generation(root, generation)
     results.put(generation)  # type: ignore[attr-defined]
 
 
 def test_readers_see_one_generation_and_no_broken_file(folder: str, sweep: Sweep) -> None:
-    root = join(folder, "ds")
-    storage = LocalStorage()
-    write_generation(storage, root, 0)
+    root = f"{folder}/ds"
+    write_generation(root, 0)
     results = _SPAWN.Queue()
     writer = _SPAWN.Process(target=_write_generations, args=(root, 60.0 if sweep.full else 4.0, results))
     writer.start()
@@ -165,8 +132,8 @@ def test_readers_see_one_generation_and_no_broken_file(folder: str, sweep: Sweep
     foreign = stale = 0
     while writer.is_alive():
         try:
-            seen.append(generation_of(read_view(storage, Journal(storage, root).view())))
-        except FileNotFoundError:
+            seen.append(read_ours(root))
+        except CommitConflictError:
             stale += 1
         try:
             read_raw(root)

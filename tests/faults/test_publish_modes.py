@@ -10,22 +10,19 @@ import pytest
 
 from faults.disk import stamps_that_survive_copying
 from faults.injection import CRASHES, ERRORS, Fault
-from faults.operations import OPERATIONS, Operation
-from faults.row_changes import ROW_CHANGES
 from faults.sweep import Tally, check_before_recovery, choose, double_fault, expect, recover_and_check, single_fault
 from faults.test_power_loss import lose_power, record
+from faults.verbs import NAMED, Operation
 from faults.worlds import LocalWorld
 from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
-from fsspeckit.core.commit.journal import Journal
+from inside import publish_by
 from sweeps import Sweep
 
 NAMES = {
-    "exchange": ("append", "rewrite", "overwrite", "clear", "compact", "rewrite inside", "delete", "revalidate"),
-    "replace": ("rewrite", "rewrite inside", "update rows", "revalidate"),
-    "new_names": ("rewrite", "delete", "revalidate"),
+    "exchange": ("write append", "upsert", "write overwrite", "delete all", "compact", "upsert inside", "delete"),
+    "replace": ("upsert", "upsert inside", "update rows", "merge columns"),
 }
-KEPT = ("rewrite, keep versions", "restore")
-NAMED = {operation.name: operation for operation in (*OPERATIONS, *ROW_CHANGES)}
+KEPT = ("apply changes, keep versions", "restore")
 OTHERS = [mode for mode in get_args(PublishMode) if mode != DEFAULT_PUBLISH]
 CASES = [(mode, NAMED[name]) for mode in OTHERS for name in (*NAMES[mode], *KEPT)]
 
@@ -33,7 +30,7 @@ CASES = [(mode, NAMED[name]) for mode in OTHERS for name in (*NAMES[mode], *KEPT
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{case[1].name}")
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LocalWorld, Operation]]:
     mode, operation = request.param
-    monkeypatch.setattr(Journal, "publish", mode)
+    publish_by(monkeypatch, mode)
     world = LocalWorld()
     yield world, operation
     world.close()

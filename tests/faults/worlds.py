@@ -14,11 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.listing import View
-from fsspeckit.core.file_names import is_data_file
-from fsspeckit.core.storage import LocalStorage, Storage, join
-from fsspeckit.core.storage.fsspec import FsspecStorage
+from inside import FsspecStorage, LocalStorage, Storage, files_of, is_data_file, join, tombstones_of
 
 Rows = Counter[tuple[Any, ...]]
 SHARED_MEMORY = "/dev/shm"
@@ -65,24 +61,26 @@ class World(ABC):
         for path, data in self.dataset_files().items():
             if is_data_file(path):
                 rows += rows_of(data)
-        return rows + self._tombstones(None)
+        return rows + self._tombstones()
 
-    def view_rows(self, view: View) -> Rows:
-        """Return the rows of a view, and the deleted keys."""
-        rows = self._tombstones(view)
-        for file in view.files:
-            rows += rows_of(self.storage.read_bytes(file.location))
-        return rows
+    def seen_rows(self) -> Rows:
+        """Return the rows that our own reader sees."""
+        storage = self.new_storage()
+        return self.rows_at(files_of(storage, self.root)) + self._tombstones()
 
-    def _tombstones(self, view: View | None) -> Rows:
-        """Return the keys that change feeds have deleted; they must change together with the rows."""
+    def rows_at(self, locations: list[str]) -> Rows:
+        """Return the rows of files."""
         rows: Rows = Counter()
-        if any("/tombstones" in path or b'"tombstones":[' in data for path, data in self.files().items()):
-            journal = Journal(self.new_storage(), self.root)
-            for file in journal.tombstones(view or journal.view()).located:
-                found = rows_of(self.storage.read_bytes(file.location))
-                rows += Counter({("deleted", *row): count for row, count in found.items()})
+        for location in locations:
+            rows += rows_of(self.storage.read_bytes(location))
         return rows
+
+    def _tombstones(self) -> Rows:
+        """Return the keys that change feeds have deleted; they must change together with the rows."""
+        if not any("/tombstones" in path or b'"tombstones":[' in data for path, data in self.files().items()):
+            return Counter()
+        deleted = self.rows_at(tombstones_of(self.new_storage(), self.root))
+        return Counter({("deleted", *row): count for row, count in deleted.items()})
 
 
 class LocalWorld(World):
@@ -138,6 +136,9 @@ class MemoryWorld(World):
 
     def files(self) -> dict[str, bytes]:
         return {path.removeprefix("/lake/"): file.getvalue() for path, file in self.fs.store.items()}
+
+
+WORLDS: dict[str, type[World]] = {"local": LocalWorld, "memory": MemoryWorld}
 
 
 @cache

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.commit import log
-from fsspeckit.core.commit.memory import Memory
-from fsspeckit.core.commit.transaction import Transaction
-from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
+from inside import failing_commits, forgetting_positions, short_journals
 
 pytestmark = pytest.mark.spark
 
@@ -83,20 +80,25 @@ def run(lake: Path, spark: Any) -> Callable[[], Any]:
     return lambda **options: Pipeline.load("feed.toml").run(spark, **options)
 
 
-def test_every_change_is_processed_once(run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def short() -> Iterator[None]:
+    """Records of earlier runs are pruned."""
+    with short_journals(records=1, slack=0):
+        yield
+
+
+def test_every_change_is_processed_once(run: Callable[[], Any], short: None) -> None:
     io = PyarrowDatasetIO()
     result = run()
     assert [record.status for record in result.steps] == ["done", "done", "done"]
     assert ids("lake/copy") == ids("lake/orders")
     assert logged() == [(1, "new", "insert"), (2, "new", "insert"), (3, "new", "insert")]
-    assert Place.of("lake/copy", None, None).journal.view().log.retain == 7200
+    assert io.history("lake/copy")[0].readable, "it keeps versions"
     before = len(io.history("lake/log"))
     assert run().steps[0].rows == 0
     assert len(io.history("lake/log")) == before
     io.merge(orders([2, 4], "paid"), "lake/orders", strategy="upsert", key_columns="id")
     io.delete("lake/orders", where="id = 1")
-    monkeypatch.setattr(log, "KEPT_RECORDS", 1)
-    monkeypatch.setattr(log, "_PRUNE_SLACK", 0)
     run()
     assert ids("lake/copy") == ids("lake/orders") == [(2, "paid"), (3, "new"), (4, "paid")]
     assert logged()[-2:] == [(3, "new", "insert"), (4, "paid", "insert")]
@@ -129,20 +131,12 @@ def test_position_in_another_dataset_is_an_error(run: Callable[[], Any]) -> None
     assert {row[0] for row in logged()} == {row[0] for row in ids("lake/copy")} == {1, 2, 3, 7, 8, 9}
 
 
-def test_failed_step_is_repeated_and_a_step_of_another_run_is_skipped(
-    run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: Transaction, changes: Any) -> None:
-        raise OSError("the disk is gone")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "commit", fail)
-        with pytest.raises(StepFailedError, match="disk is gone"):
-            run()
+def test_failed_step_is_repeated_and_a_step_of_another_run_is_skipped(run: Callable[[], Any]) -> None:
+    with failing_commits(), pytest.raises(StepFailedError, match="disk is gone"):
+        run()
     run()
     assert len(logged()) == 3
-    with monkeypatch.context() as patched:
-        patched.setattr(Memory, "position", lambda self, reader: None)  # as seen before another run committed
+    with forgetting_positions():  # as seen before another run committed
         assert [record.status for record in run().steps] == ["skipped", "done", "skipped"]
     assert len(logged()) == 3
 
@@ -214,16 +208,6 @@ def test_changes_behind_a_query_with_a_quarantine(run: Callable[[], Any], lake: 
     assert run(idempotency_key="k").step("load").expectations == {"named": 1}
     assert ids("lake/out")[2:] == [(5, "late")]
     assert ids("lake/wrong")[1:] == [(6, "late")]
-
-
-def test_steps_at_the_same_time_have_their_own_positions(run: Callable[[], Any], lake: Path, spark: Any) -> None:
-    io = PyarrowDatasetIO()
-    run(select=["log"])
-    io.merge(orders([2, 4], "paid"), "lake/orders", strategy="upsert", key_columns="id")
-    for _ in range(2):
-        run()
-        assert ids("lake/copy") == ids("lake/orders")
-        assert [row[0] for row in logged()] == [1, 2, 2, 2, 3, 4]
 
 
 CHECK = '[[steps]]\nname = "look"\ndo = "check"\nfrom = "changed"\nchecks = { rows = { min = 1 } }\n\n'

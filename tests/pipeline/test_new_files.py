@@ -6,21 +6,13 @@ import os
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import StorageError
-from fsspeckit.core.commit import log
-from fsspeckit.core.commit.memory import Memory
-from fsspeckit.core.commit.replay import Replayer
-from fsspeckit.core.commit.seen_files import SeenFiles, entry_of
-from fsspeckit.core.commit.transaction import Transaction
-from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
+from inside import dying_commits, failing_commits, forgetting_positions, short_journals
 
 pytestmark = pytest.mark.spark
 
@@ -76,17 +68,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any) -> Callable
     return call
 
 
-def test_every_file_is_read_once(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_is_read_once(run: Callable[..., Any]) -> None:
     first = run()
     assert (first.rows, first.details["source_files"], first.details["files_left"]) == (3, 2, 0)
     assert (run().rows, run(idempotency_key="k").commit_seq) == (0, None)
     put("c.csv", 4)
-    monkeypatch.setattr(log, "KEPT_RECORDS", 1)
-    monkeypatch.setattr(log, "_PRUNE_SLACK", 0)
-    assert run().details["source_files"] == 1
-    for number in range(5, 8):  # the records of earlier runs are pruned meanwhile
-        put(f"{number}/d.csv", number)
-        assert run('path = "in"', 'path = ["in/*.csv", "in/*/*.csv"]').details["source_files"] == 1
+    with short_journals(records=1, slack=0):
+        assert run().details["source_files"] == 1
+        for number in range(5, 8):  # the records of earlier runs are pruned meanwhile
+            put(f"{number}/d.csv", number)
+            assert run('path = "in"', 'path = ["in/*.csv", "in/*/*.csv"]').details["source_files"] == 1
     assert amounts() == list(range(1, 8))
     stored = list(Path("lake/.orders.fsspeckit/seen").iterdir())
     assert [len(path.read_bytes()) % 24 for path in stored] == [0]
@@ -98,40 +89,22 @@ def test_every_file_is_read_once(run: Callable[..., Any], monkeypatch: pytest.Mo
     assert amounts() == list(range(1, 9))
 
 
-def test_parquet_files_behind_steps(run: Callable[..., Any]) -> None:
-    more = 'format = "parquet"\npath = ["pq/*/*.parquet", "pq/*.parquet"]'
-    between = '[[steps]]\nname = "kept"\ndo = "filter"\nfrom = "raw"\nwhere = "amount > 1"\n\n[[steps]]\nname = "load"'
-    text = LANDING.replace('format = "csv"\npath = "in"', more).replace('[[steps]]\nname = "load"', between)
-    text = text.replace('from = "raw"\ninto', 'from = "kept"\ninto')
-    for number, folder in enumerate(["pq", "pq/1", "pq/2"]):
-        Path(folder).mkdir()
-        pq.write_table(pa.table({"amount": [1, 2 + number]}), f"{folder}/x.parquet")
-        assert run(LANDING, text).details["source_files"] == 1
-    assert amounts() == [2, 3, 4]
-
-
-@pytest.mark.parametrize("crash", [(Transaction, "_claim"), (Replayer, "publish_all")], ids=["before", "after"])
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_before_or_after_the_record_repeats_or_skips_the_files(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, crash: tuple[Any, str]
+    run: Callable[..., Any], when: Literal["before", "after"]
 ) -> None:
-    def die(*_: Any, **__: Any) -> None:
-        raise Killed
-
     run()
     put("c.csv", 4)
-    with monkeypatch.context() as patched:
-        patched.setattr(*crash, die)
-        with pytest.raises(Killed):
-            run()
+    with dying_commits(when, Killed), pytest.raises(Killed):
+        run()
     put("d.csv", 5)
     run()
     assert amounts() == [1, 2, 3, 4, 5]
 
 
-def test_of_two_runs_at_the_same_time_one_commits(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_runs_at_the_same_time_one_commits(run: Callable[..., Any]) -> None:
     run()
-    with monkeypatch.context() as patched:
-        patched.setattr(Memory, "seen_files", lambda self, reader: SeenFiles())  # before the other run committed
+    with forgetting_positions():  # as seen before the other run committed
         assert run().status == "skipped"
     assert amounts() == [1, 2, 3]
 
@@ -166,22 +139,11 @@ def test_a_path_without_files_is_an_error_until_the_first_file(run: Callable[...
     assert run().rows == 0
 
 
-def test_rows_in_quarantine_are_set_aside_once_for_the_same_files(
-    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_in_quarantine_are_set_aside_once_for_the_same_files(run: Callable[..., Any]) -> None:
     put("c.csv", -1)
-    with monkeypatch.context() as patched:
-        # The quarantine is written first; the commit of the step fails.
-        original = Transaction.commit
-
-        def commit(self: Transaction, *changes: Any) -> Any:
-            if self._terms.seen:
-                raise OSError("the disk is gone")
-            return original(self, *changes)
-
-        patched.setattr(Transaction, "commit", commit)
-        with pytest.raises(StepFailedError, match="disk is gone"):
-            run('into = "orders"\n', f'into = "orders"\n{CHECKED}')
+    # The quarantine is written first; the commit of the step fails.
+    with failing_commits(of_positions=True), pytest.raises(StepFailedError, match="disk is gone"):
+        run('into = "orders"\n', f'into = "orders"\n{CHECKED}')
     assert run('into = "orders"\n', f'into = "orders"\n{CHECKED}').details["quarantined"] == 1
     os.unlink("in/c.csv")
     put("d.csv", -2, 7)
@@ -205,27 +167,18 @@ def test_wrong_keys_are_errors(tmp_path: Path, old: str, new: str, problem: str)
         Pipeline.load(tmp_path / "landing.toml")
 
 
-def test_a_damaged_list_of_files_is_an_error(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "KEPT_RECORDS", 1)
-    monkeypatch.setattr(log, "_PRUNE_SLACK", 0)
-    for number in range(3):
-        put(f"{number}.csv", number)
-        run()
+def test_a_damaged_list_of_files_is_an_error(run: Callable[..., Any]) -> None:
+    with short_journals(records=1, slack=0):
+        for number in range(3):
+            put(f"{number}.csv", number)
+            run()
     (stored,) = Path("lake/.orders.fsspeckit/seen").iterdir()
     before = stored.read_bytes()
     stored.write_bytes(before[:-1])
-    with pytest.raises(StorageError, match=r"is damaged: the list of files has \d+ bytes"):
-        Place.of("lake/orders", None, None).journal.seen_files("landing/load")
+    with pytest.raises(StepFailedError, match=r"is damaged: the list of files has \d+ bytes"):
+        run()
     stored.write_bytes(before)
     assert run().rows == 0
-
-
-def test_the_position_of_a_million_files_is_24_megabytes() -> None:
-    seen = SeenFiles(entry_of(f"in/{number}.csv", number, "s") for number in range(1000))
-    assert sum(map(len, seen.entries)) == 24 * len(seen) == 24_000
-    assert all(seen.has(entry_of(f"in/{number}.csv", number, "s")) for number in range(1000))
-    assert seen.has_path(entry_of("in/7.csv", 8, "s"))
-    assert not seen.has_path(entry_of("in/1000.csv", 1000, "s"))
 
 
 def test_a_dry_run_reads_the_new_files_and_accepts_an_empty_folder(

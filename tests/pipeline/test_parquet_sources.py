@@ -13,6 +13,7 @@ import pytest
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, StepFailedError
+from inside import lower
 
 IO = PyarrowDatasetIO()
 KEPT = {"name": "kept", "do": "filter", "from": "raw", "where": "id > 0"}
@@ -48,15 +49,15 @@ ROWS = [
 ]
 
 
+@pytest.mark.parametrize("is_small", [True, pytest.param(False, marks=pytest.mark.more)], ids=["driver", "executors"])
 @pytest.mark.parametrize("between", [(), (KEPT,)], ids=["straight", "by a step"])
-@pytest.mark.parametrize("is_small", [True, False], ids=["driver", "executors"])
 def test_all_columns_of_all_files(
     files: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, between: tuple[Any], is_small: bool
 ) -> None:
     """A folder, a pattern and a list give the same rows, also where every row group is a task of its own."""
     if not is_small:
-        monkeypatch.setattr("fsspeckit.datasets.spark.file_source.SMALL_BYTES", 0)
-        monkeypatch.setattr("fsspeckit.core.dataset.parquet_source._PART_BYTES", 1)
+        lower(monkeypatch, "bytes of a small source", 0)
+        lower(monkeypatch, "bytes of a part of a file")
     for path in ("in", "in/*/*.parquet", ["in/month=01", "in/month=1x/a.parquet"]):
         found = run(spark, *between, path=path)
         assert found.select(["id", "a", "b", "month"]).to_pylist() == ROWS

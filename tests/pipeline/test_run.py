@@ -15,9 +15,7 @@ import pytest
 from engines.spark.clusters import QUICK, SPARK, environment
 from fsspeckit import CheckFailedError, CommitConflictError
 from fsspeckit.cli.app import main
-from fsspeckit.cli.errors import describe
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark.errors import SparkQueryError
 from fsspeckit.pipeline import Pipeline, StepFailedError
 
 pytestmark = pytest.mark.spark
@@ -202,25 +200,21 @@ def test_a_pipeline_of_everything_twice(lake: Path, spark: Any) -> None:
     assert "<table>" in second._repr_html_()
 
 
-@pytest.mark.parametrize(
-    ("checks", "said"),
-    [
+def test_a_check_fails_before_the_commit(lake: Path, spark: Any) -> None:
+    fresh = {"unique": ["id", "status"], "not_null": ["at"], "fresh": {"column": "at", "within": "1s"}}
+    for checks, said in (
         ({"rows": {"min": 4}}, "3 rows are fewer than 4"),
         ({"rows": {"max": 2}}, "3 rows are more than 2"),
         ({"unique": ["id"]}, r"id is not unique \(for example 2\)"),
-        ({"unique": ["id", "status"], "not_null": ["at"], "fresh": {"column": "at", "within": "1s"}}, "older than 1s"),
+        (fresh, "older than 1s"),
         ({"accepted": {"status": ["new"]}}, "status has other values: paid"),
         ({"not_null": ["what"]}, "what"),
-    ],
-    ids=str,
-)
-def test_a_check_fails_before_the_commit(lake: Path, spark: Any, checks: dict[str, Any], said: str) -> None:
-    with pytest.raises(StepFailedError, match=said) as caught:
-        Pipeline.of(small(checks=checks)).run(spark)
-    assert not Path("lake/out").exists()
-    assert (caught.value.step, caught.value.result.step("load").status) == ("load", "failed")
-    if "what" not in str(checks):
-        assert isinstance(caught.value.__cause__, CheckFailedError)
+    ):
+        with pytest.raises(StepFailedError, match=said) as caught:
+            Pipeline.of(small(checks=checks)).run(spark)
+        assert not Path("lake/out").exists()
+        assert (caught.value.step, caught.value.result.step("load").status) == ("load", "failed")
+        assert isinstance(caught.value.__cause__, CheckFailedError) or "what" in said
 
 
 @pytest.mark.parametrize(
@@ -258,38 +252,6 @@ def test_checks_of_every_step_that_changes_a_dataset(lake: Path, spark: Any, ste
     assert Pipeline.of(raw).run(spark).step("load").commit_seq == 3
 
 
-def test_rows_are_deleted_and_updated_once(lake: Path, spark: Any) -> None:
-    raw = small()
-    raw["variables"] = {"least": 15}
-    raw["steps"] += [
-        {"name": "raise", "do": "update", "dataset": "out", "set": {"amount": "amount + ${least}"}, "where": "id = 2"},
-        {
-            "name": "purge",
-            "do": "delete",
-            "dataset": "out",
-            "where": "amount < ${least}",
-            "checks": {"rows": {"max": 2}, "reconciled": True},
-        },
-        {"name": "none", "do": "delete", "dataset": "out", "where": "id = 7", "checks": {"rows": {"min": 1}}},
-    ]
-    first = Pipeline.of(raw).run(spark, idempotency_key="k")
-    assert [(step.rows, step.files, step.commit_seq) for step in first.steps] == [
-        (3, 1, 1),
-        (2, 1, 2),
-        (1, 1, 3),
-        (0, 0, 4),
-    ]
-    assert (first.step("raise").details["updated"], first.step("purge").details["deleted"]) == (2, 1)
-    table = PyarrowDatasetIO().read_parquet("lake/out")
-    assert sorted(table["amount"].to_pylist()) == [35, 36]
-    again = Pipeline.of(raw).run(spark, idempotency_key="k")
-    assert [(step.status, step.commit_seq) for step in again.steps] == [("skipped", seq) for seq in (1, 2, 3, 4)]
-    assert PyarrowDatasetIO().read_parquet("lake/out").equals(table)
-    raw["steps"][1]["set"] = {"amont": "1"}
-    with pytest.raises(StepFailedError, match=r"step 'raise': set: unknown column\(s\) .*; did you mean 'amount'\?"):
-        Pipeline.of(raw).run(spark, idempotency_key="l")
-
-
 def one_step(do: str, **options: Any) -> dict[str, Any]:
     """A pipeline that brings the rows of `in/mon.csv` into a dataset by `id`."""
     sources = {"raw": {"format": "csv", "path": "in/mon.csv"}}
@@ -320,44 +282,21 @@ def test_a_change_feed_is_applied_once(lake: Path, spark: Any) -> None:
         Pipeline.of(raw).run(spark, idempotency_key="m")
 
 
-def test_a_step_keeps_the_history_of_keys(lake: Path, spark: Any) -> None:
-    (lake / "in" / "mon.csv").write_text("id,v,lsn\n1,a,1\n1,A,3\n")
-    result = Pipeline.of(one_step("apply_changes", sequence_by="lsn", scd_type=2)).run(spark)
-    assert result.step("load").details["inserted"] == 2
-    assert sorted(PyarrowDatasetIO().read_parquet("lake/out")["is_current"].to_pylist()) == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"update_columns": ["v"]}, {1: ("A", 1), 2: ("b", 2), 3: ("c", 9)}),
+def test_merge_steps_have_the_conditions_of_the_library(lake: Path, spark: Any) -> None:
+    """That each option arrives: what they do is shown by the conformance tests."""
+    rows = pa.table({"id": [1, 2], "v": ["a", "b"], "n": [1, 2]})
+    (lake / "in" / "mon.csv").write_text("id,v,n\n1,A,8\n3,c,9\n")
+    for options, expected in (
+        ({"update_columns": ["v"], "insert_when": "source.n < 5"}, {1: ("A", 1), 2: ("b", 2)}),
         ({"delete_when": "v = 'A'"}, {2: ("b", 2), 3: ("c", 9)}),
         ({"update_when": "source.n < target.n"}, {1: ("a", 1), 2: ("b", 2), 3: ("c", 9)}),
-        ({"insert_when": "source.n < 5"}, {1: ("A", 8), 2: ("b", 2)}),
         ({"newer_by": "n", "insert_when": "false"}, {1: ("A", 8), 2: ("b", 2)}),
         ({"strategy": "full_merge", "scope": "id <> 2"}, {1: ("A", 8), 2: ("b", 2), 3: ("c", 9)}),
-    ],
-    ids=lambda value: next(iter(value)),
-)
-def test_merge_steps_have_the_conditions_of_the_library(
-    lake: Path, spark: Any, options: dict[str, Any], expected: dict[int, tuple[str, int]]
-) -> None:
-    PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"], "n": [1, 2]}), "lake/out")
-    (lake / "in" / "mon.csv").write_text("id,v,n\n1,A,8\n3,c,9\n")
-    Pipeline.of(one_step("merge", **options)).run(spark)
-    found = PyarrowDatasetIO().read_parquet("lake/out").to_pylist()
-    assert {row["id"]: (row["v"], row["n"]) for row in found} == expected
-
-
-def test_a_merge_step_moves_rows_between_partitions(lake: Path, spark: Any) -> None:
-    rows = pa.table({"id": [1, 2], "day": ["mon", "mon"]})
-    PyarrowDatasetIO().write_dataset(rows, "lake/out", partition_by=["day"])
-    (lake / "in" / "mon.csv").write_text("id,day\n1,tue\n")
-    raw = one_step("merge")
-    with pytest.raises(StepFailedError, match="partition"):
-        Pipeline.of(raw).run(spark)
-    raw["steps"][0]["partition_move"] = "move"
-    assert Pipeline.of(raw).run(spark).step("load").details["moved"] == 1
+    ):
+        PyarrowDatasetIO().write_dataset(rows, "lake/out", mode="overwrite")
+        Pipeline.of(one_step("merge", **options)).run(spark)
+        found = PyarrowDatasetIO().read_parquet("lake/out").to_pylist()
+        assert {row["id"]: (row["v"], row["n"]) for row in found} == expected, options
 
 
 def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: Path, spark: Any) -> None:
@@ -369,7 +308,6 @@ def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: 
     with pytest.raises(StepFailedError) as caught:
         Pipeline.of(raw).run(spark, idempotency_key="k", progress=meddle)
     assert isinstance(caught.value.__cause__, CommitConflictError)
-    assert describe(caught.value.__cause__, str)[2] == 3
     assert rows_of("lake/out") == [(5, "mine")]
     raw = small(checks={"rows": {"min": 1}}, mode="overwrite")
     assert Pipeline.of(raw).run(spark, idempotency_key="k").step("load").status == "done"
@@ -380,15 +318,6 @@ def test_null_values_are_found_and_counts_that_do_not_add_up(lake: Path, spark: 
     (lake / "in" / "mon.csv").write_text("id,status,amount,at\n1,,10,\n,new,1,2026-11-02\n")
     with pytest.raises(StepFailedError, match="id is null in 1 row, and at is null in 1 row"):
         Pipeline.of(small(checks={"not_null": ["id", "at"], "accepted": {"status": ["new"]}})).run(spark)
-    from fsspeckit.pipeline.checks import _reconciled, _reported_counts
-
-    io = PyarrowDatasetIO()
-    io.write_dataset(pa.table({"id": [1, 2]}), "lake/x")
-    place = io._place("lake/x")
-    view = place.journal.view()
-    info = {"operation": "merge", "inserted": 1, "deleted": 0}
-    assert _reconciled(place, view, view, 2, info) == "2 rows are not 2 before + 1 inserted - 0 deleted"
-    assert _reported_counts(place, view, view, {"operation": "write", "rows": 5}) == (5, 0)
 
 
 def test_rows_on_their_way_are_checked_and_nothing_after_that_runs(lake: Path, spark: Any) -> None:
@@ -411,7 +340,7 @@ def test_a_query_that_cannot_be_is_refused_before_the_first_step_writes(
     with pytest.raises(StepFailedError, match=r"before the first step.*of step 'odd'.*nothing") as caught:
         Pipeline.of(raw).run(spark)
     assert "".join(capfd.readouterr()) == ""
-    assert isinstance(caught.value.__cause__, SparkQueryError)
+    assert type(caught.value.__cause__).__name__ == "SparkQueryError"
     assert not Path("lake").exists()
     raw["steps"][1] = {"name": "odd", "do": "rename", "from": "raw", "columns": {"nothing": "x"}}
     with pytest.raises(StepFailedError, match="choose among"):
@@ -491,6 +420,7 @@ def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False, timeout=600)
 
 
+@pytest.mark.more
 def test_a_session_of_its_own_as_the_command_asks_for_it(lake: Path) -> None:
     Path("pipeline.toml").write_text(SETTINGS)
     done = command("--master", "local[1]", "--spark-conf", "spark.sql.session.timeZone=Asia/Seoul")
@@ -498,6 +428,7 @@ def test_a_session_of_its_own_as_the_command_asks_for_it(lake: Path) -> None:
     assert set(rows_of("lake/out")) == {(1, "local[1] file Asia/Seoul"), (2, "local[1] file Asia/Seoul")}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -516,6 +447,7 @@ def test_a_session_that_cannot_start_is_told_of_in_two_lines(lake: Path, words: 
     assert remedy == "to do: correct its master and its settings"
 
 
+@pytest.mark.more
 def test_under_spark_submit_with_settings(lake: Path) -> None:
     Path("pipeline.toml").write_text(
         """

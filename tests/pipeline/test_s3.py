@@ -10,6 +10,7 @@ import pyarrow.dataset as pds
 import pytest
 
 from fsspeckit.pipeline import Pipeline, StepFailedError
+from inside import lower
 
 pytestmark = pytest.mark.more
 
@@ -114,13 +115,9 @@ def test_a_check_fails_before_anything_is_to_be_seen(store: Any, spark: Any, s3_
     assert (done.step("load").status, len(rows(store, s3_bucket, "out"))) == ("done", 2)
 
 
-@pytest.mark.parametrize("is_small", [True, False], ids=["driver", "executors"])
-def test_csv_files_on_the_store(
-    store: Any, spark: Any, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, is_small: bool
-) -> None:
+def test_csv_files_on_the_store(store: Any, spark: Any, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They need no connector of Spark, only the options of their source."""
-    if not is_small:
-        monkeypatch.setattr("fsspeckit.datasets.spark.file_source.SMALL_BYTES", 0)
+    lower(monkeypatch, "bytes of a small source", 0)
     for name in ("mon", "tue"):
         store.filesystem().put_file(f"in/{name}.csv", f"{s3_bucket}/in/{name}.csv")
     options = FILE[FILE.index("storage_options") :].partition("\n")[0]

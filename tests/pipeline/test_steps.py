@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from conformance.builders import ruin_pages
 from fsspeckit import CheckFailedError, CommitConflictError, FsspeckitError
 from fsspeckit.cli.app import main
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
+from kit import ruin_pages
 
 IO = PyarrowDatasetIO()
 SOURCES = {
@@ -68,9 +68,9 @@ def test_a_query_joins_sources_steps_and_datasets(lake: Path, spark: Any) -> Non
     spark.catalog.dropTempView("both")
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
+def test_a_query_reads_only_what_the_file_declares(lake: Path, spark: Any) -> None:
+    spark.range(1).createOrReplaceTempView("tue")
+    for query in (
         "SELECT * FROM csv.`in/tue.csv`",
         "SELECT * FROM tue",
         "SELECT 1) x, csv.`in/tue.csv` y, (SELECT 2",
@@ -79,18 +79,13 @@ def test_a_query_joins_sources_steps_and_datasets(lake: Path, spark: Any) -> Non
         "SELECT * FROM mon WHERE EXISTS (SELECT 1 FROM text.`in/tue.csv`)",
         "SELECT * FROM mon WHERE id IN (TABLE csv.`in/tue.csv`)",
         "FROM csv.`in/tue.csv` |> SELECT *",
-    ],
-)
-def test_a_query_reads_only_what_the_file_declares(lake: Path, spark: Any, query: str) -> None:
-    spark.range(1).createOrReplaceTempView("tue")
-    found = raw(
-        step("q", "sql", **{"from": "mon"}, query=query),
-        step("load", "write", **{"from": "q", "into": "out"}),
-    )
-    with pytest.raises(StepFailedError, match=r"steps\[0\] \(q\).query: it reads .*not in 'from'.*--trust"):
-        Pipeline.of(found).run(spark)
-    with pytest.raises(PipelineFileError, match="not in 'from'"):
-        Pipeline.of(found).preview(spark)
+    ):
+        asked = step("q", "sql", **{"from": "mon"}, query=query)
+        found = raw(asked, step("load", "write", **{"from": "q", "into": "out"}))
+        with pytest.raises(StepFailedError, match=r"steps\[0\] \(q\).query: it reads .*not in 'from'.*--trust"):
+            Pipeline.of(found).run(spark)
+        with pytest.raises(PipelineFileError, match="not in 'from'"):
+            Pipeline.of(found).preview(spark)
     assert not Path("lake").exists()
     spark.catalog.dropTempView("tue")
 
@@ -229,19 +224,13 @@ def test_rows_that_do_not_meet_a_condition(lake: Path, spark: Any) -> None:
     assert len(rows("out")) == 4 + 1 + 1
 
 
-def test_a_quarantine_is_written_once_even_if_the_step_fails_behind_it(lake: Path, spark: Any) -> None:
+def test_other_wrong_rows_of_a_repeated_run_are_set_aside(lake: Path, spark: Any) -> None:
+    """The step of the first run failed, and its source was corrected: no row may be in neither dataset."""
     found = expecting("quarantine", quarantine="bad", checks={"rows": {"max": 1}})
     for _ in range(2):
         with pytest.raises(StepFailedError, match="more than 1"):
             Pipeline.of(found).run(spark)
     assert (len(rows("bad")), Path("lake/out").exists()) == (1, False)
-
-
-def test_other_wrong_rows_of_a_repeated_run_are_set_aside(lake: Path, spark: Any) -> None:
-    """The step of the first run failed, and its source was corrected: no row may be in neither dataset."""
-    found = expecting("quarantine", quarantine="bad", checks={"rows": {"max": 1}})
-    with pytest.raises(StepFailedError, match="more than 1"):
-        Pipeline.of(found).run(spark)
     Path("in/mon.csv").write_text("id,status,amount\n1,new,30\n7,odd,20\n8,odd,20\n")
     assert Pipeline.of(found).run(spark).step("load").expectations["known"] == 2
     assert {row["id"] for row in rows("bad")} >= {7, 8}
@@ -467,65 +456,46 @@ NAMED = step("named", "sql", **{"from": "mon"}, query="SELECT id, status AS name
 RENAMED = step("renamed", "sql", **{"from": "mon"}, query="SELECT id, amount AS points FROM mon")
 
 
-@pytest.mark.parametrize(
-    ("steps", "said"),
-    [
-        ([NAMED, step("s", "merge", **MON | {"from": "named", "keys": ["idd"]})], "idd"),
-        (
-            [NAMED, step("s", "merge", **MON | {"from": "named"}, strategy="full_merge", scope="nmae = 'a'")],
-            "scope: .*nmae",
-        ),
-        ([NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"unique": ["idd"]})], r"checks.unique: .*'idd'"),
-        ([NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"not_null": ["nmae"]})], "did you mean 'name'"),
-        ([NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"accepted": {"nmae": ["a"]}})], "nmae"),
-        (
-            [NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"sql": {"x": "SELECT nmae FROM this"}})],
-            "nmae",
-        ),
-        ([step("s", "merge", **MON | {"into": "out", "keys": ["idd"]})], "idd"),
-        ([step("s", "write", **{"from": "mon", "into": "out"}, partition_by=["dya"])], "dya"),
-        ([step("s", "check", dataset="people", checks={"fresh": {"column": "att", "within": "1d"}})], "att"),
-        (
-            [step("s", "check", dataset="people", checks={"fresh": {"column": "name", "within": "1d"}})],
-            "dates or times",
-        ),
-        ([step("s", "check", dataset="people", checks={"accepted": {"name": ["a", 1]}})], "1 is none of its values"),
-        ([step("s", "check", **{"from": "mon"}, checks={"unique": ["idd"]})], "idd"),
-        ([step("s", "optimize", dataset="people", by=["idd"])], "by: unknown column 'idd'"),
-        (
-            [step("s", "deduplicate", dataset="people", keys=["id"], order_by=["-nmae"])],
-            "order_by: unknown column 'nmae'",
-        ),
-        ([step("s", "delete", dataset="people", where="idd = 1")], "character 1 of 'idd = 1'"),
-        (
-            [
-                step("t", "sql", **{"from": "mon"}, query="SELECT id, amount AS name FROM mon"),
-                step("s", "merge", **MON | {"from": "t"}),
-            ],
-            "'name' has the type int64 in the rows of the step and string in the dataset",
-        ),
-        (
-            [
-                RENAMED,
-                step("w", "write", **{"from": "renamed", "into": "people"}, mode="overwrite"),
-                step("s", "delete", dataset="people", where="name = 'Ann'"),
-            ],
-            "unknown column 'name'",
-        ),
-        (
-            [step("w", "write", **{"from": "mon", "into": "out"}), step("s", "delete", dataset="out", where="idd = 1")],
-            "unknown column 'idd'",
-        ),
-    ],
-)
-def test_a_dry_run_finds_columns_that_are_not_there(
-    lake: Path, spark: Any, steps: list[dict[str, Any]], said: str
-) -> None:
+LOAD: dict[str, Any] = {"name": "s", "do": "merge"} | MON | {"from": "named"}
+NO_COLUMN: list[tuple[list[dict[str, Any]], str]] = [
+    ([NAMED, LOAD | {"keys": ["idd"]}], "idd"),
+    ([NAMED, LOAD | {"strategy": "full_merge", "scope": "nmae = 'a'"}], "scope: .*nmae"),
+    ([NAMED, LOAD | {"checks": {"unique": ["idd"]}}], r"checks.unique: .*'idd'"),
+    ([NAMED, LOAD | {"checks": {"not_null": ["nmae"]}}], "did you mean 'name'"),
+    ([NAMED, LOAD | {"checks": {"accepted": {"nmae": ["a"]}}}], "nmae"),
+    ([NAMED, LOAD | {"checks": {"sql": {"x": "SELECT nmae FROM this"}}}], "nmae"),
+    ([step("s", "write", **{"from": "mon", "into": "out"}, partition_by=["dya"])], "dya"),
+    ([step("s", "check", dataset="people", checks={"fresh": {"column": "name", "within": "1d"}})], "dates or times"),
+    ([step("s", "check", dataset="people", checks={"accepted": {"name": ["a", 1]}})], "1 is none of its values"),
+    ([step("s", "check", **{"from": "mon"}, checks={"unique": ["idd"]})], "idd"),
+    ([step("s", "optimize", dataset="people", by=["idd"])], "by: unknown column 'idd'"),
+    ([step("s", "deduplicate", dataset="people", keys=["id"], order_by=["-nmae"])], "order_by: unknown column 'nmae'"),
+    ([step("s", "delete", dataset="people", where="idd = 1")], "character 1 of 'idd = 1'"),
+    (
+        [
+            step("named", "sql", **{"from": "mon"}, query="SELECT id, amount AS name FROM mon"),
+            LOAD,
+        ],
+        "'name' has the type int64 in the rows of the step and string in the dataset",
+    ),
+    (
+        [
+            RENAMED,
+            step("w", "write", **{"from": "renamed", "into": "people"}, mode="overwrite"),
+            step("s", "delete", dataset="people", where="name = 'Ann'"),
+        ],
+        "unknown column 'name'",
+    ),
+]
+
+
+def test_a_dry_run_finds_columns_that_are_not_there(lake: Path, spark: Any) -> None:
     people()
-    with pytest.raises(StepFailedError, match=f"^step 's': .*{said}") as caught:
-        Pipeline.of(raw(*steps)).preview(spark)
-    assert isinstance(caught.value.__cause__, FsspeckitError)
-    assert [step.status for step in caught.value.result.steps] == ["not run"] * (len(steps) - 1) + ["failed"]
+    for steps, said in NO_COLUMN:
+        with pytest.raises(StepFailedError, match=f"^step 's': .*{said}") as caught:
+            Pipeline.of(raw(*steps)).preview(spark)
+        assert isinstance(caught.value.__cause__, FsspeckitError)
+        assert [step.status for step in caught.value.result.steps] == ["not run"] * (len(steps) - 1) + ["failed"]
 
 
 def test_a_dry_run_shows_what_is_known_without_rows(lake: Path, spark: Any, capsys: Any) -> None:
@@ -601,31 +571,19 @@ def test_a_dry_run_of_selected_steps_is_that_of_their_run(lake: Path, spark: Any
 
 
 def test_a_dry_run_shows_the_steps_that_a_run_would_skip(lake: Path, spark: Any) -> None:
-    pipeline = Pipeline.of(raw(step("load", "write", **{"from": "mon", "into": "out"})))
+    clean = step("clean", "filter", **{"from": "mon"}, where="amount > 0")
+    pipeline = Pipeline.of(raw(clean, step("load", "write", **{"from": "clean", "into": "out"})))
     assert pipeline.preview(spark, idempotency_key="k").step("load").committed is None
     pipeline.run(spark, idempotency_key="k")
     seen = pipeline.preview(spark, idempotency_key="k")
     assert seen.step("load").committed == 1
     assert "skipped: commit 1 of an earlier run has the same idempotency key" in str(seen)
     assert pipeline.preview(spark, idempotency_key="other").step("load").committed is None
-
-
-def test_a_dry_run_does_not_read_what_a_run_skips(lake: Path, spark: Any) -> None:
-    clean = step("clean", "filter", **{"from": "mon"}, where="amount > 0")
-    pipeline = Pipeline.of(raw(clean, step("load", "write", **{"from": "clean", "into": "out"})))
-    pipeline.run(spark, idempotency_key="k")
     Path("in/mon.csv").unlink()
     assert pipeline.preview(spark, idempotency_key="k").step("load").committed == 1
     assert pipeline.run(spark, idempotency_key="k").step("load").status == "skipped"
     with pytest.raises(StepFailedError, match=r"^step 'clean': .*no file at .*mon.csv"):
         pipeline.preview(spark, idempotency_key="other")
-
-
-def test_a_dry_run_takes_the_conditions_of_rows_that_a_run_takes(lake: Path, spark: Any) -> None:
-    expect = {"expect": {"first": "row_number() OVER (PARTITION BY id ORDER BY at) = 1"}, "on_fail": "drop"}
-    pipeline = Pipeline.of(raw(step("load", "write", **{"from": "mon", "into": "out"}, **expect)))
-    assert pipeline.preview(spark).step("load").on_fail == "drop"
-    assert pipeline.run(spark).status == "done"
 
 
 def test_a_dry_run_follows_the_types_of_datasets(lake: Path, spark: Any) -> None:
@@ -646,24 +604,6 @@ def test_a_dry_run_follows_the_types_of_datasets(lake: Path, spark: Any) -> None
     for call in (pipeline.preview, pipeline.run):
         with pytest.raises(StepFailedError, match=r"^step 'load': .*date32"):
             call(spark)
-
-
-def test_csv_files_are_read_in_a_dry_run_with_the_types_that_steps_above_leave(lake: Path, spark: Any) -> None:
-    texts = step("texts", "sql", **{"from": "mon"}, query="SELECT id, status, string(amount) AS amount, at FROM mon")
-    first = step("first", "write", **{"from": "texts", "into": "out"})
-    second = step("second", "merge", **{"from": "tue", "into": "out"}, keys=["id"], on_duplicate_source="last")
-    pipeline = Pipeline.of(raw(texts, first, second))
-    assert pipeline.preview(spark).step("second").columns["amount"] == "string"
-
-
-def test_a_dry_run_maintains_partitions_that_steps_above_write(lake: Path, spark: Any) -> None:
-    IO.write_dataset(pa.table({"id": [1], "name": ["a"]}), "lake/out", partition_by=["name"])
-    people()
-    named = step("named", "sql", **{"from": "people"}, query="SELECT * FROM people")
-    load = step("load", "write", **{"from": "named", "into": "out"})
-    tidy = step("tidy", "compact", dataset="out", partitions=["name=Bob"])
-    for call in (Pipeline.preview, Pipeline.run):
-        call(Pipeline.of(raw(named, load, tidy)), spark)
 
 
 def test_a_check_reads_only_datasets_that_its_query_names(lake: Path, spark: Any) -> None:
@@ -765,19 +705,3 @@ def test_the_graph(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert main(["run", "p.toml", "--graph", "mermaid"]) == 0
     assert "tidy (compact)" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("one", "said"),
-    [
-        ({"on_fail": "drop"}, "'on_fail' and 'quarantine' go with 'expect'"),
-        ({"expect": {"a": "true"}, "on_fail": "quarantine"}, "needs 'quarantine'"),
-        ({"expect": {"a": "true"}, "quarantine": "bad"}, "needs 'quarantine'"),
-        ({"expect": {"a": "true"}, "on_fail": "quarantine", "quarantine": "out"}, "there is no other dataset 'out'"),
-        ({"expect": {"a": "true"}, "on_fail": "explode"}, "on_fail: 'explode' is not allowed"),
-        ({"repeat": {"times": 1, "wait": "soon"}}, "repeat.wait"),
-    ],
-)
-def test_mistakes_in_the_new_keys(one: dict[str, Any], said: str) -> None:
-    with pytest.raises(PipelineFileError, match=said):
-        Pipeline.of(raw(step("load", "write", **{"from": "mon", "into": "out"}, **one)))

@@ -6,7 +6,6 @@ import datetime
 import decimal
 import json
 import math
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -84,18 +83,6 @@ def test_a_staircase_and_a_wall(tmp_path: Path) -> None:
     assert score(snapshot, layout, ["v"]).findings[1].command.endswith("--by v")
 
 
-def test_two_keys_share_the_order_of_a_curve(tmp_path: Path) -> None:
-    """Sixteen files in a square of four by four are as good as it gets: four files for a value of either key."""
-    square = [{"x": [10 * x, 10 * x + 9], "y": [10 * y, 10 * y + 9]} for x in range(4) for y in range(4)]
-    snapshot, layout = lay(tmp_path / "square", *square)
-    assert score(snapshot, layout, ["x", "y"]).findings[1].points == 0.0
-    assert score(snapshot, layout, ["x"]).findings[1].points == 6.0
-    snapshot, layout = lay(tmp_path / "stripes", *({"x": [x, x], "y": [0, 9]} for x in range(16)))
-    found = inspected(tmp_path / "stripes", "x", "y").findings[1]
-    assert (found.points, found.command.partition("--")[2]) == (15.0, "by x --by y --curve hilbert")
-    assert "a lookup of one y opens about 1 file instead of 16.0" in found.effect  # sixteen small files become one
-
-
 def test_bounds_of_every_kind_are_readable(tmp_path: Path) -> None:
     columns = {
         "text": ["a", "b"],
@@ -157,13 +144,6 @@ def test_partitions_skew_and_small_files(tmp_path: Path) -> None:
     assert "compact" in text
 
 
-def test_progress_is_told_for_every_footer(tmp_path: Path) -> None:
-    lay(tmp_path / "d", *({"id": [number]} for number in range(12)))
-    told: list[Any] = []
-    load_all_statistics(Place.of(str(tmp_path / "d"), None, None), told.append)
-    assert [(event.stage, event.done, event.total) for event in told] == [("footers", n, 12) for n in range(13)]
-
-
 def test_every_recommendation_does_what_it_says(tmp_path: Path) -> None:
     """One command is pasted as it stands, and does all of it: nothing costs points any more."""
     narrow = {"b": pa.array([number % 3 == 0 for number in range(3_000_000)])}
@@ -187,18 +167,6 @@ def test_row_groups_that_are_too_large_get_fewer_rows(tmp_path: Path) -> None:
     snapshot, _ = lay(tmp_path / "d", {"id": [1]})
     wide = [replace(file, rows=1_000_000, uncompressed=8 * 2**30) for file in snapshot.files]
     assert _rows_per_group(wide) * 8 * 2**30 / 1_000_000 <= 2**28
-
-
-def test_columns_that_cannot_be_measured_are_shown(tmp_path: Path) -> None:
-    snapshot, layout = lay(tmp_path / "d", {"id": [1], "tags": [["a"]]})
-    assert re.search(r"^tags +list<", render(layout, score(snapshot, layout)), re.MULTILINE)
-
-
-def test_tiny_row_groups_cost_points(tmp_path: Path) -> None:
-    snapshot, layout = lay(tmp_path / "d", {"id": list(range(100))}, row_group_size=10)
-    assert (layout.row_groups, layout.rows_per_row_group) == (10, 10)
-    found = score(snapshot, layout)
-    assert (found.value, found.findings[2].points) == (80, 20.0)
 
 
 @pytest.mark.parametrize("target", [{"target_mb_per_file": 0.01}, {"target_rows_per_file": 1000}])

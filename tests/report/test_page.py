@@ -165,17 +165,6 @@ def test_ranges_that_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert 0 < first[1] < second[0] < second[1] == 1.0
 
 
-@pytest.mark.parametrize("content", ["{}", "[", "[]"])
-def test_something_else_to_compare_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("before.json").write_text(content)
-    assert main(["inspect", "lake", "--compare", "before.json"]) == 2
-    assert "to do: write it with `fsspeckit inspect PATH --json`" in capsys.readouterr().err
-    assert main(["inspect", "lake", "--compare", "none.json"]) == 2
-
-
 COMPARED = ("score", "rows", "files", "bytes", "row_groups", "size_histogram", "partitions", "columns", "key_ranges")
 
 
@@ -205,9 +194,9 @@ def test_a_changed_document_compares_or_is_an_error_of_ours(lake_document: dict[
     check()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
+def test_a_document_that_somebody_changed(lake_document: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    ranges = [{"least": "a", "greatest": "b", "ranges": [[2, 1]]}]
+    for key, value, said in (
         ("score", "high", "score: 'high' is not a whole number of 0 or more"),
         ("rows", -1, "rows: -1 is not a whole number of 0 or more"),
         ("bytes", 10**30, "bytes: a number of more than 64 bits is not a whole number"),
@@ -215,17 +204,13 @@ def test_a_changed_document_compares_or_is_an_error_of_ours(lake_document: dict[
         ("columns", [{"name": "id", "overlap": 5}], "columns[0].overlap: 5 is not an object"),
         ("size_histogram", {"large": 1}, "size_histogram.large: 1 is the number of files of an unknown size"),
         ("partitions", [None], "partitions[0]: None is not an object"),
-        ("key_ranges", [{"least": "a", "greatest": "b", "ranges": [[2, 1]]}], "ranges[0]: a list is not two numbers"),
-    ],
-)
-def test_a_document_that_somebody_changed(
-    lake_document: dict[str, Any], capsys: pytest.CaptureFixture[str], key: str, value: Any, said: str
-) -> None:
-    Path("before.json").write_text(json.dumps(lake_document | {key: value}))
-    assert main(["inspect", "lake", "--compare", "before.json"]) == 2
-    problem, remedy = capsys.readouterr().err.splitlines()
-    assert f"before.json: {'key_ranges[0].' if key == 'key_ranges' else ''}{said}" in problem
-    assert remedy == "to do: write it with `fsspeckit inspect PATH --json`"
+        ("key_ranges", ranges, "key_ranges[0].ranges[0]: a list is not two numbers"),
+    ):
+        Path("before.json").write_text(json.dumps(lake_document | {key: value}))
+        assert main(["inspect", "lake", "--compare", "before.json"]) == 2
+        problem, remedy = capsys.readouterr().err.splitlines()
+        assert f"before.json: {said}" in problem
+        assert remedy == "to do: write it with `fsspeckit inspect PATH --json`"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.operations import table
+from core.commit.steps import table
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.core.commit.matching import Matcher
 from fsspeckit.core.commit.record import FileList

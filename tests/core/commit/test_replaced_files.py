@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from faults.operations import table
+from core.commit.steps import table
 from fsspeckit.common.errors import VersionNotFoundError
 from fsspeckit.core.commit.record import Record
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO

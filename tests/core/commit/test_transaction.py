@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.operations import append_files, clear, overwrite, rewrite, stage, start, table
+from core.commit.steps import append_files, clear, overwrite, rewrite, stage, start, table
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError
 from fsspeckit.core.commit.journal import Journal

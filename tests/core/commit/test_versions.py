@@ -13,8 +13,8 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from core.commit.steps import append_files, keep_versions, rewrite, start, table
 from faults.injection import FaultStorage
-from faults.operations import append_files, keep_versions, rewrite, start, table
 from faults.sweep import versions_of
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError, VersionNotFoundError

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -16,7 +14,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from engines.spark.clusters import connect_port, run_driver
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import register_data_source
@@ -29,7 +26,7 @@ IO = PyarrowDatasetIO()
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-@pytest.fixture(params=["false", "true"], ids=["default", "pushdown"])
+@pytest.fixture(params=[pytest.param("false", marks=pytest.mark.more), "true"], ids=["default", "pushdown"])
 def fmt(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of the format, registered as Spark's default setting wants it, and with filters."""
     spark.conf.set(PUSHDOWN, request.param)
@@ -96,15 +93,6 @@ def test_a_schema_chooses_among_the_columns(spark: Any, fmt: str, tmp_path: Path
         spark.read.format(fmt).option("columns", "w").load(path)
 
 
-def test_a_kept_version_is_read(spark: Any, fmt: str, tmp_path: Path) -> None:
-    path = str(tmp_path / "d")
-    IO.write_dataset(pa.table({"id": [1, 2]}), path)
-    IO.keep_history(path)
-    IO.delete(path, where="id = 1")
-    assert spark.read.format(fmt).load(path).count() == 1
-    assert spark.read.format(fmt).option("version", 2).load(path).count() == 2
-
-
 def test_filters_leave_out_files(tmp_path: Path) -> None:
     """Each filter that is used finds at least what Spark finds; others are not used."""
     days = [date(2026, 11, day) for day in (1, 2, 3)]
@@ -130,6 +118,7 @@ def test_filters_leave_out_files(tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in read) == expected, condition
 
 
+@pytest.mark.more
 def test_spark_does_not_tell_python_sources_which_columns_a_query_needs(spark: Any) -> None:
     """Where it does, `columns` is not needed any more, and the documentation is wrong."""
     name = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
@@ -138,30 +127,27 @@ def test_spark_does_not_tell_python_sources_which_columns_a_query_needs(spark: A
     assert not hasattr(datasource.DataSourceReader, "pruneColumns")
 
 
-@pytest.mark.parametrize(
-    ("options", "mode", "said"),
-    [
+def test_mistakes(spark: Any, stream_fmt: str, tmp_path: Path) -> None:
+    frame = spark.range(0, 300_000, 1, 1)
+    for options, mode, said in (
         ({"kyes": "id"}, "append", "the option 'kyes' is unknown here"),
         ({"keys": "id"}, "overwrite", "keys merge them"),
         ({"keys": "nothing"}, "append", "keys: unknown column 'nothing'"),
         ({"keys": "id", "strategy": "upsrt"}, "append", "strategy='upsrt'"),
         ({"keys": "id", "max_mb": "1"}, "append", r"SparkDatasetIO\(spark\).merge\(df, .*key_columns=\['id'\]"),
-    ],
-)
-def test_mistakes(spark: Any, fmt: str, tmp_path: Path, options: dict[str, str], mode: str, said: str) -> None:
-    frame = spark.range(0, 300_000, 1, 1)
-    with pytest.raises(PySparkException, match=said):
-        frame.write.format(fmt).options(**options).mode(mode).save(str(tmp_path / "d"))
-    assert not (tmp_path / "d").exists()
+    ):
+        with pytest.raises(PySparkException, match=said):
+            frame.write.format(stream_fmt).options(**options).mode(mode).save(str(tmp_path / "d"))
+        assert not (tmp_path / "d").exists()
 
 
-def test_each_batch_of_a_stream_is_committed_once(spark: Any, fmt: str, tmp_path: Path) -> None:
+def test_each_batch_of_a_stream_is_committed_once(spark: Any, stream_fmt: str, tmp_path: Path) -> None:
     source, path, checkpoint = tmp_path / "in", tmp_path / "d", tmp_path / "checkpoint"
     source.mkdir()
 
     def run() -> None:
         stream = spark.readStream.schema("id bigint, v string").json(str(source))
-        writer = stream.writeStream.format(fmt).option("checkpointLocation", str(checkpoint))
+        writer = stream.writeStream.format(stream_fmt).option("checkpointLocation", str(checkpoint))
         writer.trigger(availableNow=True).start(str(path)).awaitTermination()
 
     (source / "a.json").write_text('{"id": 1, "v": "x"}\n{"id": 2, "v": "y"}\n')
@@ -175,6 +161,7 @@ def test_each_batch_of_a_stream_is_committed_once(spark: Any, fmt: str, tmp_path
     assert rows(path) == [(1, "x"), (2, "y"), (3, "z")]
 
 
+@pytest.mark.more
 def test_a_stream_in_complete_mode_replaces_all_rows(spark: Any, stream_fmt: str, tmp_path: Path) -> None:
     source, path = tmp_path / "in", str(tmp_path / "totals")
     source.mkdir()
@@ -242,6 +229,7 @@ def test_changes_are_a_stream_that_continues_at_its_checkpoint(spark: Any, fmt: 
         run()
 
 
+@pytest.mark.more
 def test_a_stream_of_changes_fails_with_what_to_do(spark: Any, stream_fmt: str, kept: str, tmp_path: Path) -> None:
     fmt = stream_fmt
 
@@ -284,21 +272,3 @@ def test_a_column_that_is_added_while_a_stream_reads_is_not_lost(kept: str) -> N
     )
     parts = chosen.partitions({"version": 3}, reader.latestOffset())
     assert [row for part in parts for batch in chosen.read(part) for row in batch["v"].to_pylist()] == ["b"]
-
-
-def test_the_format_on_spark_connect(tmp_path: Path) -> None:
-    with connect_port():
-        done = run_driver(
-            "source_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
-        )
-    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["done"]), done.stderr[-3000:]
-
-
-def test_a_dataset_without_rows_has_columns(spark: Any, fmt: str, tmp_path: Path) -> None:
-    path = str(tmp_path / "d")
-    IO.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), path, partition_by="v")
-    IO.delete(path, where="true")
-    read = spark.read.format(fmt).load(path)
-    assert (read.columns, read.collect(), read.filter("id > 1").count()) == (["id", "v"], [], 0)
-    spark.createDataFrame([(3, "c")], "id long, v string").write.format(fmt).mode("append").save(path)
-    assert spark.read.format(fmt).load(path).collect() == [(3, "c")]

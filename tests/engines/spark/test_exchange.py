@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -139,16 +138,6 @@ def test_packets_that_are_gone_are_no_conflict(spark: SparkSession, tmp_path: Pa
     with pytest.raises(StorageError, match="temporary folder"):
         io.merge(rows, path, strategy="upsert", key_columns="id")
     assert io.read_parquet(path).equals(rows)
-
-
-def test_slices_of_a_large_table_are_joined_in_the_files_of_a_source(tmp_path: Path) -> None:
-    whole = pa.table({"id": range(200_000), "v": np.arange(200_000) / 2})
-    slices = whole.to_batches(max_chunksize=1000)
-    storage, folder = resolve(str(tmp_path))
-    file = write_spill(slices, whole.schema, storage, folder)
-    assert file is not None
-    found = pa.ipc.open_file(file.path)
-    assert (found.num_record_batches, found.read_all().equals(whole)) == (1, True)
 
 
 def test_batches_with_other_dictionaries_are_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,30 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import FilterError, KeyColumnError, SchemaMismatchError, StorageError
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO, merge_parquet_dataset_spark
+from fsspeckit.datasets.spark import SparkDatasetIO
+
+pytestmark = pytest.mark.more
 
 
 def rows(table):
     return sorted(table.to_pylist(), key=lambda row: row["id"])
-
-
-def test_the_life_of_a_dataset_of_frames(io, spark, tmp_path):
-    path = tmp_path / "events"
-    events = spark.range(100).selectExpr("id", "cast(id % 3 as string) as day", "id * 2 as v")
-    written = io.write_dataset(events, path, partition_by=["day"])
-    assert (written.rows, len(written.files)) == (100, 3)
-    updates = spark.range(95, 105).selectExpr("id", "cast(id % 3 as string) as day", "cast(-1 as bigint) as v")
-    plan = io.merge(updates, path, strategy="upsert", key_columns=["id"], dry_run=True)
-    result = io.merge(updates, path, strategy="upsert", key_columns=["id"])
-    assert result.stats() == plan.stats() == {"inserted": 5, "updated": 5, "deleted": 0, "total": 105}
-    again = io.merge(updates, path, strategy="upsert", key_columns=["id"])
-    assert (again.unchanged, again.rewritten_files, again.inserted_files) == (10, [], [])
-    full = merge_parquet_dataset_spark(updates, path, "id", "full_merge", spark=spark)
-    assert full == {"inserted": 0, "updated": 10, "deleted": 95, "total": 10}
-    assert rows(PyarrowDatasetIO().read_parquet(path)) == [{"id": i, "v": -1, "day": i % 3} for i in range(95, 105)]
-    leftovers = [entry.name for entry in (tmp_path / ".events.fsspeckit").iterdir() if "staging" in entry.name]
-    assert leftovers == []
 
 
 def test_a_frame_that_changes_with_every_evaluation_is_evaluated_once(io, spark, tmp_path):
@@ -44,14 +27,6 @@ def test_a_frame_that_changes_with_every_evaluation_is_evaluated_once(io, spark,
     result = io.merge(source, path, strategy="upsert", key_columns=["id"])
     assert result.stats() == {"inserted": 50, "updated": 50, "deleted": 0, "total": 100}
     assert pc.count_distinct(io.read_parquet(path)["v"]).as_py() == 100
-
-
-def test_an_empty_frame_is_a_no_op(io, spark, tmp_path):
-    path = tmp_path / "events"
-    io.write_dataset(pa.table({"id": [1], "v": [1]}), path)
-    nothing = spark.range(0).selectExpr("id", "id as v")
-    assert io.merge(nothing, path, strategy="upsert", key_columns="id").stats()["total"] == 1
-    assert io.merge(nothing, path, strategy="full_merge", key_columns="id").stats()["total"] == 0
 
 
 def test_errors_of_executors_keep_their_type(io, spark, tmp_path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.hadoop_options import session_options
 
+pytestmark = pytest.mark.more
 SECRET = "do-not-tell-4713"
 AZURE = "abfss://box@acme.dfs.core.windows.net/events"
 HOST = "acme.dfs.core.windows.net"
@@ -66,43 +69,41 @@ def test_options_of_the_caller_win_and_credentials_are_not_mixed(session, s3_ser
     assert plan.settings == ()
 
 
-@pytest.mark.parametrize(
-    ("url", "settings", "expected"),
-    [
-        ("s3a://b/x", {}, None),
-        ("/local/x", {"fs.s3a.endpoint": "http://e"}, None),
-        ("s3a://b/x", {"fs.s3a.access.key": "alone", "fs.s3a.endpoint": "s3.amazonaws.com"}, None),
-        ("s3a://b/x", {"fs.s3a.aws.credentials.provider": "org.x.AnonymousAWSCredentialsProvider"}, {"anon": True}),
-        ("s3a://b/x", {"fs.s3a.endpoint": "e:9"}, {"client_kwargs": {"endpoint_url": "https://e:9"}}),
-        (AZURE, {f"fs.azure.account.key.{HOST}": "k"}, {"account_name": "acme", "account_key": "k"}),
-        (AZURE, {"fs.azure.account.key.other.dfs.core.windows.net": "k"}, None),
-        (
-            AZURE,
-            {f"fs.azure.account.auth.type.{HOST}": "SAS", f"fs.azure.sas.fixed.token.{HOST}": "t"},
-            {"account_name": "acme", "sas_token": "t"},
-        ),
-        (
-            AZURE,
-            {
-                "fs.azure.account.auth.type": "OAuth",
-                "fs.azure.account.oauth2.client.id": "i",
-                "fs.azure.account.oauth2.client.secret": "s",
-                "fs.azure.account.oauth2.client.endpoint": "https://login.microsoftonline.com/t/oauth2/token",
-            },
-            {"account_name": "acme", "client_id": "i", "client_secret": "s", "tenant_id": "t"},
-        ),
-        (
-            "gs://b/x",
-            {"fs.gs.project.id": "p", "google.cloud.auth.service.account.json.keyfile": "/k.json"},
-            {"project": "p", "token": "/k.json"},
-        ),
-        ("gs://b/x", {"fs.gs.auth.type": "UNAUTHENTICATED"}, {"token": "anon"}),
-    ],
-)
-def test_settings_of_each_store(session, url, settings, expected):
-    for name, value in settings.items():
-        session.conf.set(name, value)
-    options, used = session_options(session, url, None)
-    assert options == expected
-    assert set(used) <= settings.keys()
-    assert bool(used) == (expected is not None)
+OAUTH = "fs.azure.account.oauth2.client"
+STORES: list[tuple[str, dict[str, str], dict[str, Any] | None]] = [
+    ("s3a://b/x", {}, None),
+    ("/local/x", {"fs.s3a.endpoint": "http://e"}, None),
+    ("s3a://b/x", {"fs.s3a.access.key": "alone", "fs.s3a.endpoint": "s3.amazonaws.com"}, None),
+    ("s3a://b/x", {"fs.s3a.aws.credentials.provider": "org.x.AnonymousAWSCredentialsProvider"}, {"anon": True}),
+    ("s3a://b/x", {"fs.s3a.endpoint": "e:9"}, {"client_kwargs": {"endpoint_url": "https://e:9"}}),
+    (AZURE, {f"fs.azure.account.key.{HOST}": "k"}, {"account_name": "acme", "account_key": "k"}),
+    (AZURE, {"fs.azure.account.key.other.dfs.core.windows.net": "k"}, None),
+    (
+        AZURE,
+        {f"fs.azure.account.auth.type.{HOST}": "SAS", f"fs.azure.sas.fixed.token.{HOST}": "t"},
+        {"account_name": "acme", "sas_token": "t"},
+    ),
+    (
+        AZURE,
+        {"fs.azure.account.auth.type": "OAuth", f"{OAUTH}.id": "i", f"{OAUTH}.secret": "s"}
+        | {f"{OAUTH}.endpoint": "https://login.microsoftonline.com/t/oauth2/token"},
+        {"account_name": "acme", "client_id": "i", "client_secret": "s", "tenant_id": "t"},
+    ),
+    (
+        "gs://b/x",
+        {"fs.gs.project.id": "p", "google.cloud.auth.service.account.json.keyfile": "/k.json"},
+        {"project": "p", "token": "/k.json"},
+    ),
+    ("gs://b/x", {"fs.gs.auth.type": "UNAUTHENTICATED"}, {"token": "anon"}),
+]
+
+
+def test_settings_of_each_store(spark, session):
+    for url, settings, expected in STORES:
+        own = spark.newSession()
+        for name, value in settings.items():
+            own.conf.set(name, value)
+        options, used = session_options(own, url, None)
+        assert options == expected, settings
+        assert set(used) <= settings.keys()
+        assert bool(used) == (expected is not None)

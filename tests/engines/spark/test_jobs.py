@@ -59,17 +59,6 @@ def test_progress_moves_while_the_job_runs(spark):
     assert ended - told[0][0] > 0.5
 
 
-def test_an_operation_tells_its_progress(io, tmp_path):
-    events = []
-    table = pa.table({"id": list(range(40)), "v": [0] * 40})
-    io.write_dataset(table, tmp_path / "t", max_rows_per_file=2)
-    io.merge(table.set_column(1, "v", [[1] * 40]), tmp_path / "t", progress=events.append, **UPSERT)
-    for stage in ("match", "write"):
-        done = [event.done for event in events if event.stage == stage]
-        assert (done[0], done[-1]) == (0, 20)
-        assert done == sorted(set(done))
-
-
 def test_a_bar_is_drawn(io, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setattr("rich._console", None)  # one that an earlier test made would not look at the terminal again
@@ -141,9 +130,8 @@ LOST = "Job aborted: Lost task 0.3 (TID 3) s3://key:secret@bucket/x?sig=1\n\nDri
 GROUP = "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group mine"
 
 
-@pytest.mark.parametrize(
-    ("said", "kind", "words"),
-    [
+def test_what_spark_says_becomes_a_short_error():
+    for said, kind, words in (
         (NO_PYARROW, ExecutorSetupError, "PYSPARK_PYTHON"),
         ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", ExecutorSetupError, "same version"),
         (GROUP, SparkJobCancelledError, "cancelled"),
@@ -151,14 +139,12 @@ GROUP = "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group mine"
         (NO_SPACE, SparkJobError, "No space left"),
         (LOST, SparkJobError, "Lost task"),
         ("", SparkJobError, "no reason"),
-    ],
-)
-def test_what_spark_says_becomes_a_short_error(said, kind, words):
-    error = explain(said)
-    assert type(error) is kind
-    assert words in str(error)
-    assert "secret" not in str(error)
-    assert "stacktrace" not in str(error)
+    ):
+        error = explain(said)
+        assert type(error) is kind
+        assert words in str(error)
+        assert "secret" not in str(error)
+        assert "stacktrace" not in str(error)
 
 
 def test_ctrl_c_stays_ctrl_c_when_spark_puts_an_error_on_top():
@@ -209,40 +195,16 @@ def test_much_work_goes_in_several_jobs(spark, monkeypatch):
     assert sum(told) == len(items)
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        np.arange(0, 3000, 3),
-        np.arange(3000)[::-1].copy(),
-        np.arange(1000) * 10**7,
-        np.arange(1000) * -1,
-        np.zeros(1000, dtype=np.int64),
-        np.arange(5),
-        np.empty(0, dtype=np.int64),
-        np.arange(1000, dtype=np.int32),
-        np.arange(1000).reshape(500, 2),
-        np.array(7),
-        np.linspace(0, 1, 1000),
-    ],
-    ids=[
-        "close",
-        "backwards",
-        "far apart",
-        "negative",
-        "equal",
-        "few",
-        "none",
-        "short",
-        "in two columns",
-        "a single one",
-        "fractions",
-    ],
-)
-def test_row_numbers_travel_as_they_are(numbers):
-    (packed,) = pack([{"rows": numbers}], 1)
-    (found,) = pickle.loads(packed)
-    assert found["rows"].dtype == numbers.dtype
-    np.testing.assert_array_equal(found["rows"], numbers)
+def test_row_numbers_travel_as_they_are():
+    three, short = np.arange(3000), np.arange(1000, dtype=np.int32)
+    for numbers in (
+        *(three[::3], three[::-1].copy(), three * 10**7, three * -1, np.zeros(1000, dtype=np.int64), np.arange(5)),
+        *(np.empty(0, dtype=np.int64), short, three.reshape(1500, 2), np.array(7), np.linspace(0, 1, 1000)),
+    ):
+        (packed,) = pack([{"rows": numbers}], 1)
+        (found,) = pickle.loads(packed)
+        assert found["rows"].dtype == numbers.dtype
+        np.testing.assert_array_equal(found["rows"], numbers)
 
 
 def test_row_numbers_travel_in_few_bytes():

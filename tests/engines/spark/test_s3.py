@@ -72,13 +72,6 @@ def test_a_life_on_s3(on_s3, spark, options, s3_server, s3_bucket):
     ] == []
 
 
-def test_a_source_folder_on_s3(on_s3, s3_bucket):
-    on_s3.write_dataset(rows(range(10), "a"), f"s3a://{s3_bucket}/ds")
-    on_s3.write_dataset(rows(range(5, 15), "b"), f"s3a://{s3_bucket}/updates")
-    result = on_s3.merge(f"s3a://{s3_bucket}/updates", f"s3://{s3_bucket}/ds", strategy="upsert", key_columns="id")
-    assert (result.inserted, result.updated) == (5, 5)
-
-
 def damage(server, name: str) -> None:
     fs = server.filesystem()
     content = bytearray(fs.cat_file(name))

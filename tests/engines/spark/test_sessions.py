@@ -25,8 +25,10 @@ life.live(spark, sys.argv[1])
 
 def test_spark_connect(tmp_path):
     with connect_port():
-        done = run_driver("connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable)
-    assert (done.stdout.splitlines(), done.returncode) == (["lived", "done"], 0), done.stderr[-5000:]
+        paths = os.pathsep.join(sys.path)
+        done = run_driver("connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=paths)
+    said = done.stdout.splitlines()
+    assert (said[0], said[-1], len(said), done.returncode) == ("lived", "done", 8, 0), done.stderr[-5000:]
 
 
 def test_spark_submit(tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from engines.spark.clusters import connect_port, run_driver
+from engines.spark.clusters import run_driver
 from engines.spark.stream_driver import CHANGES, FEED, SCHEMA, source
 from fsspeckit.common.errors import ExpressionError, StorageError, TableFormatError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -142,21 +141,17 @@ def test_a_stream_takes_the_conditions_of_merges(tmp_path, io, spark):
     assert rows_of(tmp_path / "ds") == {2: "b", 3: "c"}
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "said"),
-    [
+def test_a_stream_with_wrong_options_does_not_start(tmp_path, io):
+    fixed = {"key_columns": "id", "checkpoint": str(tmp_path / "checkpoint")}
+    for options, error, said in (
         ({"dry_run": True}, ValueError, "dry_run would drop the batches of a stream"),
         ({"delete_whn": "true"}, TypeError, "unexpected keyword argument 'delete_whn'"),
         ({"delete_when": "op ="}, ExpressionError, "delete_when: not an SQL expression at character 4"),
-    ],
-    ids=str,
-)
-def test_a_stream_with_wrong_options_does_not_start(tmp_path, io, options, error, said):
-    checkpoint = str(tmp_path / "checkpoint")
-    with pytest.raises(error, match=said):
-        io.merge_batches(tmp_path / "ds", key_columns="id", checkpoint=checkpoint, **options)
-    with pytest.raises(error, match=said):
-        io.apply_changes_batches(tmp_path / "ds", key_columns="id", sequence_by="v", checkpoint=checkpoint, **options)
+    ):
+        with pytest.raises(error, match=said):
+            io.merge_batches(tmp_path / "ds", **fixed, **options)
+        with pytest.raises(error, match=said):
+            io.apply_changes_batches(tmp_path / "ds", sequence_by="v", **fixed, **options)
 
 
 def test_a_function_that_does_not_know_its_query(tmp_path, io, spark):
@@ -164,14 +159,6 @@ def test_a_function_that_does_not_know_its_query(tmp_path, io, spark):
     with pytest.raises(StorageError, match="checkpointLocation"):
         merge(spark.createDataFrame([(1, "x")], SCHEMA), 0)
     assert not (tmp_path / "ds").exists()
-
-
-def test_a_stream_on_spark_connect(tmp_path):
-    with connect_port():
-        done = run_driver(
-            "stream_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
-        )
-    assert (done.stdout.splitlines(), done.returncode) == (["streamed"], 0), done.stderr[-5000:]
 
 
 def test_the_output_of_a_file_sink_is_no_dataset_and_no_source(tmp_path, io, spark):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
-from shuffled import by_shuffle
+from inside import by_shuffle
 
 _DAY, _NOON = dt.date(1969, 7, 20), dt.datetime(1900, 1, 1, 12, 0, 0, 1)  # noqa: DTZ001 - plain timestamps are a type
 _NESTED = [{"a": 1, "b": ["x", None]}, {"a": None, "b": []}, None]
@@ -66,7 +64,9 @@ def _table(rows: list[int], ids: list[int], *, note: bytes) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields, {b"owner": b"finance"}))
 
 
-@pytest.mark.parametrize("way", ["job", "exchange", "shuffle"])
+@pytest.mark.parametrize(
+    "way", ["job", *(pytest.param(way, marks=pytest.mark.more) for way in ("exchange", "shuffle"))]
+)
 def test_every_type_survives_an_upsert(spark: Any, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsspeckit.datasets.spark.engine.LOCAL_ROWS", -1)
     path = tmp_path / "d" / "a.parquet"
@@ -91,27 +91,3 @@ def test_every_type_survives_an_upsert(spark: Any, tmp_path: Path, way: str, mon
     (inserted,) = [pq.ParquetFile(file) for file in result.inserted_files]
     assert inserted.schema_arrow.equals(schema, check_metadata=False)
     assert str(inserted.read().to_pylist()) == str(source.slice(2, 1).cast(schema).to_pylist())
-
-
-_MAINTENANCE: dict[str, Callable[..., Any]] = {
-    "compact": lambda io, folder: io.compact_parquet_dataset(folder, target_rows_per_file=100),
-    "optimize": lambda io, folder: io.optimize_parquet_dataset(folder, ["id"], target_rows_per_file=4),
-    "zorder": lambda io, folder: io.optimize_parquet_dataset(folder, ["id", "c2"], curve="zorder"),
-    "deduplicate": lambda io, folder: io.deduplicate_parquet_dataset(folder, "id", "-id"),
-}
-
-
-@pytest.mark.parametrize("operation", _MAINTENANCE)
-def test_every_type_survives_maintenance(spark: Any, tmp_path: Path, operation: str) -> None:
-    """Executors make the same files as the engine of this process."""
-    found = []
-    for number, io in enumerate([PyarrowDatasetIO(), SparkDatasetIO(spark), by_shuffle(SparkDatasetIO(spark))]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        for name, ids in {"a": [1, 2, 3, 4], "b": [3, 9, 1, 5]}.items():
-            pq.write_table(_table([0, 1, 2, 0], ids, note=b"old"), folder / f"{name}.parquet", row_group_size=2)
-        _MAINTENANCE[operation](io, str(folder))
-        files = [pq.ParquetFile(path) for path in sorted(folder.glob("*.parquet"))]
-        found.append([(str(file.schema_arrow), str(file.read().to_pylist())) for file in files])
-    assert found[1] == found[0]
-    assert found[2] == found[0]

@@ -46,17 +46,3 @@ def test_only_the_importers_of_spark_are_discarded(tmp_path: Path, monkeypatch: 
     assert list(WorkerTask(body)([1])) == [23]
     for name in ("of_spark", "of_spark_package", "of_spark_package.inner", "of_user"):
         sys.modules.pop(name, None)
-
-
-def test_importers_are_discarded_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spark = archive(tmp_path / "py4j-0.10-src.zip", "of_py4j")
-    monkeypatch.setattr(sys, "path", [spark, *sys.path])
-
-    def body(batches: Iterable[int]) -> Iterator[int]:
-        import no_such_module_anywhere  # type: ignore[import-not-found]
-
-        yield from no_such_module_anywhere.of(batches)
-
-    with pytest.raises(ModuleNotFoundError):
-        list(WorkerTask(body)([1]))
-    assert spark not in importers()

@@ -12,8 +12,8 @@ from unittest import mock
 import pyarrow.parquet as pq
 import pytest
 
+from core.commit.steps import append_files, overwrite, rewrite, stage, start, table
 from faults.injection import Crash, Fault, FaultStorage
-from faults.operations import append_files, overwrite, rewrite, stage, start, table
 from faults.sweep import check_clean, run_with
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
