@@ -18,7 +18,7 @@ from conformance import oracle
 from conformance.cases import Case, TargetFile
 from conformance.layouts import NULL_FOLDER
 from conformance.rows import bag, duckdb_rows, rows_of, unreadable_by_duckdb
-from conformance.tree import Stamp, data_files, tree_of
+from kit import Stamp, data_files, tree_of
 
 COUNTS = ("inserted", "updated", "deleted", "unchanged")
 

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.effort import share_examples
-from exchanging import by_exchange
-from fsspeckit.core.commit.journal import Journal
-from shuffled import by_shuffle
+from inside import by_exchange, by_shuffle, lower, publish_by
 from sweeps import sweep_size
 
 pytest.register_assert_rewrite("conformance.checks")
@@ -50,10 +48,7 @@ SHARE = {"pyarrow-exchange": 2, "duckdb": 2, "spark": 20, "spark-exchange": 20}
 def _index_of_every_dataset() -> Iterator[None]:
     """Datasets of a few files have a footer index here too: it must not change a result."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_FILES", 1)
-        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES", 1)
-        patch.setattr("fsspeckit.core.planning.pruned_files.MIN_FILES", 1)
-        patch.setattr("fsspeckit.core.commit.listing.MANY_FILES", 1)
+        lower(patch, "files of an index")
         yield
 
 
@@ -61,7 +56,7 @@ def _index_of_every_dataset() -> Iterator[None]:
 def _names_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish by ``"replace"`` in tests that compare one file before and after a change, by its name."""
     if request.node.get_closest_marker("names_stay"):
-        monkeypatch.setattr(Journal, "publish", "replace")
+        publish_by(monkeypatch, "replace")
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, flip_page, numbers, put, three_files
-from conformance.tree import tree_of
 from fsspeckit.common import errors
+from kit import by_day, flip_page, numbers, put, three_files, tree_of
 
 STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.builders import by_day, look, numbers, put
 from conformance.datatypes import VALUE_KINDS
 from conformance.effort import run_examples
-from conformance.tree import data_files, tree_of
 from conformance.upkeep import check_upkeep, sizes, table_of, values
 from fsspeckit.common import errors
 from fsspeckit.datasets.pyarrow import compact_parquet_dataset_pyarrow
+from kit import by_day, data_files, look, numbers, put, tree_of
 
 
 def small_files(dataset: Path, counts: list[int], **options: Any) -> list[Path]:

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.builders import look, numbers, put
 from conformance.datatypes import KEY_KINDS, Kind
 from conformance.effort import run_examples
 from conformance.rows import canonical
-from conformance.tree import data_files, tree_of
 from conformance.upkeep import check_upkeep, table_of, values
 from fsspeckit.common import errors
 from fsspeckit.datasets.pyarrow import deduplicate_parquet_dataset_pyarrow
+from inside import lower
+from kit import data_files, look, numbers, put, tree_of
 
 
 def files_of(dataset: Path, *parts: list[int], **columns: list[list[Any]]) -> None:
@@ -205,8 +205,8 @@ def test_a_kept_row_that_disappears_during_the_run_is_a_conflict(io: Any, tmp_pa
 def test_rows_of_one_key_are_compared_across_many_parts(
     io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._PART_ROWS", 7)
-    monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS", 5)
+    lower(monkeypatch, "rows of a part", 7)
+    lower(monkeypatch, "rows of an item", 5)
     parts = [[f"key {i * 7919 % 23}" for i in range(k, k + 9)] for k in range(6)]
     for i, part in enumerate(parts):
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"id": part, "n": range(9 * i, 9 * i + 9)}), row_group_size=4)

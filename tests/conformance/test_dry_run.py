@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.builders import by_day, numbers, three_files
-from conformance.tree import tree_of
 from fsspeckit import CommitConflictError, DocumentError
-from fsspeckit.core.results import MergePlan
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import MergePlan
+from kit import by_day, numbers, three_files, tree_of
 
 STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 

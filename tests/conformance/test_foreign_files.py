@@ -13,13 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import edit_footer, look, numbers, put
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
-from conformance.tree import contents, data_files, tree_of
 from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
-from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
-from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
+from inside import (
+    I32,
+    I64,
+    ChunkField,
+    FileField,
+    GroupField,
+    MetaField,
+    StatisticsField,
+    Struct,
+    read_struct,
+    write_struct,
+)
 from installed import HAS_BLOOM_FILTERS, has_duckdb
+from kit import contents, data_files, edit_footer, look, numbers, put, tree_of
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 OLD = pa.table(

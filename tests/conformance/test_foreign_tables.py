@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from conformance.builders import numbers, put
 from conformance.test_bad_input import UPSERT, WRITES, refused
 from fsspeckit import TableFormatError
+from kit import numbers, put
 
 ROWS = numbers([1, 2, 3], day=["mon", "mon", "tue"])
 UUID = "01990a1c-7f1c-7c3a-8a55-0123456789ab"

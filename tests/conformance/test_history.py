@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from conformance import history
 from conformance.effort import run_examples
-from conformance.tree import tree_of
 from fsspeckit import KeyColumnError, SchemaMismatchError
 from fsspeckit.common.errors import PartitionError
+from kit import tree_of
 
 Change = tuple[Any, ...]
 SCHEMA = pa.schema(

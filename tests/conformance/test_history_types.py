@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.tree import tree_of
 from fsspeckit import CommitConflictError
+from kit import tree_of
 
 OPTIONS: dict[str, Any] = {"key_columns": "id", "sequence_by": "at", "scd_type": 2}
 DAY = dt.datetime(2026, 11, 2)  # noqa: DTZ001 - Arrow's timestamps without a zone

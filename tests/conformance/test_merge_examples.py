@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import contents, data_files, tree_of
+from kit import contents, data_files, look, numbers, put, three_files, tree_of
 
 
 @pytest.fixture

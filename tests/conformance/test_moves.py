@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, numbers, put, ruin_pages
-from conformance.tree import contents, data_files, tree_of
 from fsspeckit import CommitConflictError, ExpressionError, PartitionError
+from kit import by_day, contents, data_files, numbers, put, ruin_pages, tree_of
 
 
 def stats(result: Any) -> tuple[int, ...]:

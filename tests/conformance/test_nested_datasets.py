@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.builders import numbers, put
 from conformance.test_bad_input import refused
 from fsspeckit.common.errors import NestedDatasetError
+from kit import numbers, put
 
 ROWS = numbers([1, 50], "new")
 CHANGES: dict[str, Callable[[Any, str], Any]] = {

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from conformance.builders import look, put
 from conformance.rows import canonical
-from conformance.tree import tree_of
 from fsspeckit import SchemaMismatchError
 from fsspeckit.common.errors import ExpressionError
+from kit import look, put, tree_of
 
 BIG = 2**53
 LIMIT = Decimal("9999999.99")

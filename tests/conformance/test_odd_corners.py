@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from conformance import oracle
-from conformance.builders import by_day, look, numbers, put, three_files
 from conformance.checks import check_counts
 from conformance.rows import bag, rows_of
-from conformance.tree import data_files, tree_of
 from fsspeckit.common.errors import SchemaMismatchError
+from kit import by_day, data_files, look, numbers, put, three_files, tree_of
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 ODD_COLUMNS = [

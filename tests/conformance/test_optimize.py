@@ -16,14 +16,14 @@ import pytest
 from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.builders import numbers, put
 from conformance.datatypes import KEY_KINDS, VALUE_KINDS
 from conformance.effort import run_examples
 from conformance.rows import duckdb_rows
-from conformance.tree import data_files, tree_of
 from conformance.upkeep import bag_of, check_upkeep, table_of, values
 from fsspeckit.common import errors
 from fsspeckit.datasets.pyarrow import optimize_parquet_dataset_pyarrow
+from inside import lower
+from kit import data_files, numbers, put, tree_of
 
 CURVES = ("linear", "zorder", "hilbert")
 
@@ -267,8 +267,8 @@ def test_each_partition_has_its_own_order(io: Any, tmp_path: Path) -> None:
 def test_ranges_larger_than_memory_are_split_on_disk(
     io: Any, tmp_path: Path, curve: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsspeckit.core.operations.optimize.RANGE_BYTES", 4096)
-    monkeypatch.setattr("fsspeckit.core.engine.local._PIECES_IN_MEMORY", 1000)
+    lower(monkeypatch, "bytes of a range", 4096)
+    lower(monkeypatch, "pieces in memory", 1000)
     scattered(tmp_path / "d", row_group_size=60)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["a", "s"], curve=curve)
     check_upkeep(partial(optimize, target_rows_per_file=400), tmp_path / "d")

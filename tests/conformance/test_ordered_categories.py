@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import put
-from conformance.tree import tree_of
 from fsspeckit.common.errors import SchemaMismatchError
+from kit import put, tree_of
 
 SIZES = ["XS", "S", "M", "L", "XL"]
 """All categories: XS and XL are in no row."""

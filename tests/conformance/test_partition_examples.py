@@ -12,12 +12,11 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, numbers, put
 from conformance.layouts import ODD_VALUES
-from conformance.tree import data_files, tree_of
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_folders, typed_values
 from fsspeckit.common.types import unwrapped
+from kit import by_day, data_files, look, numbers, put, tree_of
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.values.views import plain_schema
+from inside import plain_schema
 
 NESTED: dict[str, tuple[pl.DataType, list[Any]]] = {
     "list of text": (pl.List(pl.String()), [["a"], ["b", None, "a text that is longer than a short one"], None, []]),

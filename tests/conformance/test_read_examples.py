@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from conformance.builders import by_day, numbers, put, three_files
-from conformance.tree import tree_of
 from fsspeckit import FilterError, SchemaMismatchError
+from kit import by_day, numbers, put, three_files, tree_of
 
 
 def ids(table: pa.Table) -> list[int]:

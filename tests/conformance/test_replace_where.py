@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, numbers, put, ruin_pages, three_files
-from conformance.tree import contents, data_files, tree_of
 from fsspeckit import DatasetExistsError, ExpressionError, PartitionError, SchemaMismatchError
+from kit import by_day, contents, data_files, look, numbers, put, ruin_pages, three_files, tree_of
 
 
 def replace(io: Any, rows: pa.Table, path: Path, where: Any, **options: Any) -> Any:

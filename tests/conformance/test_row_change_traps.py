@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import tree_of
 from fsspeckit.common.errors import ExpressionError, FsspeckitError, KeyColumnError
+from kit import look, numbers, put, three_files, tree_of
 
 FEED = {"key_columns": "id", "sequence_by": "lsn", "delete_when": "op = 'd'", "except_columns": ["op"]}
 

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import tree_of
 from fsspeckit import DatasetNotFoundError
 from fsspeckit.common.errors import CommitConflictError, ExpressionError, KeyColumnError, PartitionError
+from kit import look, numbers, put, three_files, tree_of
 
 Row = dict[str, Any]
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("lsn", pa.int64()), ("v", pa.float64())])

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import data_files, tree_of
 from fsspeckit.common.errors import FsspeckitError, SchemaMismatchError
+from kit import data_files, look, numbers, put, three_files, tree_of
 
 
 def schemas(dataset: Path) -> list[pa.Schema]:

@@ -14,9 +14,8 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, numbers, put, three_files
-from conformance.tree import tree_of
 from fsspeckit.common.errors import ColumnNameError
+from kit import by_day, look, numbers, put, three_files, tree_of
 
 SOURCE = numbers([1, 12, 50], "new")
 

@@ -34,8 +34,6 @@ from conformance.checks import folder_values
 from conformance.oracle import Refused, Row
 from conformance.rows import bag, rows_of
 from conformance.steps import Shape, State, Step, Steps, shapes
-from conformance.tree import data_files
-from exchanging import by_exchange
 from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage
 from fsspeckit import (
     CommitConflictError,
@@ -44,10 +42,10 @@ from fsspeckit import (
     OutcomeUnknownError,
     UnsupportedDataError,
 )
-from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from shuffled import by_shuffle
+from inside import LocalStorage, by_exchange, by_shuffle
+from kit import data_files
 from sweeps import sweep_size
 
 HEADER = """\
@@ -61,7 +59,7 @@ import pyarrow.parquet as pq
 
 from conformance.test_state_machine import exchange  # with PYTHONPATH=tests
 from faults.injection import Crash, Fault, FaultStorage
-from fsspeckit.core.storage import LocalStorage
+from inside import LocalStorage
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

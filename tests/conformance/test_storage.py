@@ -17,8 +17,8 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from conformance.builders import numbers
 from fsspeckit.common.errors import DamagedFileError, NestedDatasetError, PartitionError
+from kit import numbers
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 _ONE_PROCESS = [pytest.param(kind, marks=pytest.mark.one_process) for kind in ("memory", "memory filesystem")]

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, put
-from conformance.tree import data_files, tree_of
 from fsspeckit import KeyColumnError, PartitionError, SourceFileError, TextFiles
+from kit import by_day, data_files, look, put, tree_of
 
 SCHEMA = pa.schema(
     [

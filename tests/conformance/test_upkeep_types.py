@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import put
-from conformance.tree import data_files, tree_of
 from conformance.upkeep import table_of, values
 from fsspeckit.common import errors
+from kit import data_files, put, tree_of
 
 END = 253402300799
 """The last second of the year 9999."""

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import put
-from conformance.tree import data_files, tree_of
 from conformance.upkeep import check_upkeep, values
+from kit import data_files, put, tree_of
 
 
 def scattered(dataset: Path, files: int, rows: int = 40) -> None:

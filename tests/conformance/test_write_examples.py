@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, flip_page, look, numbers, put, three_files
-from conformance.tree import contents, data_files, tree_of
+from kit import by_day, contents, data_files, flip_page, look, numbers, put, three_files, tree_of
 
 
 @pytest.mark.scenario("IO-06", "IO-08", "UP-53")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from conformance.rows import rows_of
-from conformance.tree import data_files, tree_of
+from kit import data_files, tree_of
 
 COUNTS = (
     "before_file_count",

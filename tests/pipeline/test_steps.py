@@ -13,11 +13,11 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
-from conformance.builders import ruin_pages
 from fsspeckit import CheckFailedError, CommitConflictError, FsspeckitError
 from fsspeckit.cli.app import main
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
+from kit import ruin_pages
 
 IO = PyarrowDatasetIO()
 SOURCES = {

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.tree import tree_of
 from fsspeckit.common.documents import read_json
 from fsspeckit.common.errors import FsspeckitError, NestedDatasetError, PartitionError, StorageError
 from fsspeckit.core.commit import log
@@ -27,6 +26,7 @@ from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage, resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import tree_of
 
 IO = PyarrowDatasetIO()
 ROWS = pa.table({"id": [1, 2, 3, 4], "day": [1, 2, 1, 2]})

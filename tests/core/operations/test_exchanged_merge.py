@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.operations.routes import ExchangingEngine, exchanging, in_memory, many_pieces
 from fsspeckit.common.errors import DamagedFileError, KeyColumnError
 from fsspeckit.core.kernels.exchange import route_rows
 from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from routes import ExchangingEngine, exchanging, in_memory, many_pieces
 from sweeps import sweep_size
 
 KEYS: dict[str, tuple[Any, Any]] = {

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import edit_footer
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
 from fsspeckit.core.parquet.bytes.thrift import Struct
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import edit_footer
 
 IO = PyarrowDatasetIO()
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import put
 from fsspeckit.core.parquet.writer_options import filter_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import put
 from sweeps import sweep_size
 
 pytestmark = pytest.mark.sweep

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import edit_footer
 from core.planning.test_condition_proofs import truth
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
@@ -26,6 +25,7 @@ from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, Gr
 from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I64, STRUCT, Struct
 from fsspeckit.core.planning.condition_proofs import Truth, possible_truths
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import edit_footer
 from sweeps import sweep_size
 
 LONG = "long text " * 12

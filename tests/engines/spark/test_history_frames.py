@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from conformance.tree import tree_of
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import tree_of
 
 OPTIONS = {"key_columns": "id", "sequence_by": "at", "scd_type": 2}
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from core.operations.routes import Routes, failure, in_memory, succeeded
 from fsspeckit.common.errors import ExpressionError, KeyColumnError, PartitionError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
-from routes import Routes, failure, in_memory, succeeded
-from shuffled import by_shuffle
+from inside import by_shuffle
 
 FAILS = "10 / (target.v - 1) > 0"
 ROWS = pa.table({"id": [1, 2, 3], "p": ["x", "y", "x"], "v": [1, 1, 1]})

@@ -15,7 +15,7 @@ import pytest
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
-from shuffled import by_shuffle
+from inside import by_shuffle
 
 _DAY, _NOON = dt.date(1969, 7, 20), dt.datetime(1900, 1, 1, 12, 0, 0, 1)  # noqa: DTZ001 - plain timestamps are a type
 _NESTED = [{"a": 1, "b": ["x", None]}, {"a": None, "b": []}, None]

@@ -1,7 +1,7 @@
-"""A distributed engine in one process: tasks get and return pickled bytes, and every source is exchanged.
+"""The inside of the program, as far as tests outside tests/core need it: they import it from here and nowhere else.
 
-The bodies of tasks are those of the Spark engine. What Spark does, to move bytes between processes, is done by a loop,
-so conformance tests run on the distributed routes without a JVM.
+Fault injection needs the storage, some tests the thresholds above which an index or an exchange is worth its while,
+and conformance a distributed engine in one process. A change of the inside changes this file.
 """
 
 from __future__ import annotations
@@ -9,24 +9,111 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
-from pyspark import cloudpickle
+import pytest
 
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import OnDone, Scratch
 from fsspeckit.core.kernels.match_keys import batches
 from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
-from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.core.operations import attempts
+from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
+from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
+from fsspeckit.core.results import MergePlan
+from fsspeckit.core.storage import LocalStorage, Storage, resolve
+from fsspeckit.core.values.views import plain_schema
+from fsspeckit.datasets.engine_choice import choose_engine
 from fsspeckit.datasets.spark.exchange import _GatherBody, _read_ipc, _SplitBody
 from fsspeckit.datasets.spark.jobs import _Body, pack, place_results, unpack
 from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, share_table
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans
+
+__all__ = [
+    "I32",
+    "I64",
+    "ChunkField",
+    "FileField",
+    "GroupField",
+    "LocalStorage",
+    "MergePlan",
+    "MetaField",
+    "StatisticsField",
+    "Struct",
+    "choose_engine",
+    "plain_schema",
+    "read_struct",
+    "resolve",
+    "write_struct",
+]  # fmt: skip
+
+THRESHOLDS = {
+    "files of an index": (
+        "fsspeckit.core.dataset.indexed_files.MIN_FILES",
+        "fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES",
+        "fsspeckit.core.planning.pruned_files.MIN_FILES",
+        "fsspeckit.core.commit.listing.MANY_FILES",
+    ),
+    "rows of a part": ("fsspeckit.core.kernels.find_duplicates._PART_ROWS",),
+    "rows of an item": ("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS",),
+    "bytes of a range": ("fsspeckit.core.operations.optimize.RANGE_BYTES",),
+    "pieces in memory": ("fsspeckit.core.engine.local._PIECES_IN_MEMORY",),
+    "bytes of a small dataset": ("fsspeckit.datasets.engine_choice.SMALL_BYTES",),
+    "bytes of a small file": ("fsspeckit.datasets.spark.file_source.SMALL_BYTES",),
+}
+
+
+def lower(patch: pytest.MonkeyPatch, threshold: str, value: int = 1) -> None:
+    """Set a threshold, so that a small dataset takes the way of a large one."""
+    for name in THRESHOLDS[threshold]:
+        patch.setattr(name, value)
+
+
+def publish_by(patch: pytest.MonkeyPatch, mode: str) -> None:
+    """Let all commits publish in one mode."""
+    patch.setattr(Journal, "publish", mode)
+
+
+@contextmanager
+def before_commit(act: Callable[[], Any]) -> Iterator[None]:
+    """Act once, when the next operation has staged its change and begins to commit, or to remove versions."""
+    left = [act]
+
+    def late(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if left:
+                left.pop()()
+            return method(*arguments, **options)
+
+        return call
+
+    with (
+        mock.patch.object(Transaction, "commit", late(Transaction.commit)),
+        mock.patch.object(Journal, "expire", late(Journal.expire)),
+        mock.patch.object(attempts, "_FIRST_WAIT_SECONDS", 0.001),
+    ):
+        yield
+
+
+def by_shuffle(io: Any) -> Any:
+    """The same `SparkDatasetIO`, whose keys and packets go through Spark's shuffle, as on a cluster.
+
+    One machine would scan keys in the driver, and keep packets in files.
+    """
+    io.engine.scans_here, io.engine.packets = (lambda _: False), nullcontext
+    return io
+
+
+# A distributed engine in one process: tasks get and return pickled bytes, and every source is exchanged. The bodies of
+# tasks are those of the Spark engine. What Spark does, to move bytes between processes, is done by a loop.
 
 _TASKS = 3
 _SLOTS = 2
@@ -66,6 +153,8 @@ def exchange(
 
 def _run(body: Callable[..., Iterator[pa.RecordBatch]], given: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Run the body of a task as a worker gets it: as bytes."""
+    from pyspark import cloudpickle
+
     return list(pickle.loads(cloudpickle.dumps(body))(given))
 
 
