@@ -14,8 +14,6 @@ from conformance.effort import share_examples
 from inside import by_exchange, by_shuffle, lower, publish_by
 from sweeps import sweep_size
 
-pytest.register_assert_rewrite("conformance.checks")
-
 ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "pyarrow": ("PyarrowDatasetIO", {}),
     "pyarrow-exchange": ("PyarrowDatasetIO", {}),

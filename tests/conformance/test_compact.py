@@ -12,15 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.datatypes import VALUE_KINDS
-from conformance.effort import run_examples
-from conformance.upkeep import check_upkeep, sizes, table_of, values
-from fsspeckit.common import errors
+from conformance.upkeep import check_upkeep, sizes, values
 from fsspeckit.datasets.pyarrow import compact_parquet_dataset_pyarrow
-from kit import by_day, data_files, look, numbers, put, tree_of
+from kit import by_day, data_files, look, numbers, put, table_of, tree_of
 
 
 def small_files(dataset: Path, counts: list[int], **options: Any) -> list[Path]:
@@ -219,13 +215,6 @@ def test_an_empty_file_of_another_type_is_joined(io: Any, tmp_path: Path) -> Non
     assert values(tmp_path / "d", "id") == [[2, 1, 3]]
 
 
-@pytest.mark.parametrize("codec", ["lz4_raw", "uncompressed", "ZSTD"])
-def test_codecs_by_any_name(io: Any, tmp_path: Path, codec: str) -> None:
-    small_files(tmp_path / "d", [5, 5])
-    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), np.int64(1), compression=codec)
-    assert check_upkeep(compact, tmp_path / "d")["compression_codec"] in ("lz4", "none", "zstd")
-
-
 def test_files_of_several_codecs_get_that_of_most_bytes(io: Any, tmp_path: Path) -> None:
     for i, (count, codec) in enumerate([(5, "snappy"), (500, "zstd"), (5, "snappy")]):
         put(tmp_path / "d" / f"{i}.parquet", numbers(list(range(count))), compression=codec)
@@ -247,13 +236,6 @@ def test_empty_files_are_joined_with_others(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [0, 3, 0, 2])
     check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
     assert values(tmp_path / "d", "id") == [[0, 1, 2, 3, 4]]
-
-
-@pytest.mark.parametrize("counts", [[0, 0], [0]])
-def test_only_empty_files(io: Any, tmp_path: Path, counts: list[int]) -> None:
-    small_files(tmp_path / "d", counts)
-    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
-    assert values(tmp_path / "d", "id") == [[]]
 
 
 def test_limits_bound_a_run_and_the_next_run_continues(io: Any, tmp_path: Path) -> None:
@@ -295,41 +277,11 @@ def test_a_file_added_during_the_run_is_kept(io: Any, tmp_path: Path) -> None:
     assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [1, 10]
 
 
-@pytest.mark.scenario("MD-5.10")
-def test_a_file_changed_during_the_run_is_a_conflict(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [5, 5])
-
-    def update(event: Any) -> None:
-        if event.stage == "write" and event.done == 0:
-            io.merge(numbers([1], "new"), str(tmp_path / "d"), strategy="update", key_columns="id")
-
-    with pytest.raises(errors.CommitConflictError, match="again"):
-        io.compact_parquet_dataset(str(tmp_path / "d"), 1, progress=update, retries=0)
-    assert len(values(tmp_path / "d", "id")) == 2
-
-
 def test_progress_counts_groups(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [10] * 4)
     seen: list[Any] = []
     io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, progress=seen.append)
     assert (seen[-1].operation, seen[-1].stage, seen[-1].done, seen[-1].total) == ("compact", "write", 2, 2)
-
-
-@pytest.mark.parametrize("kind", VALUE_KINDS)
-def test_values_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
-    found = VALUE_KINDS[kind]
-
-    def check(parts: list[list[Any]]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(parts)))}"
-        for i, part in enumerate(parts):
-            count = pa.array(range(len(part)), pa.int64())
-            put(dataset / f"{i}.parquet", pa.table({"v": pa.array(part, found.target), "n": count}))
-        before = pq.read_schema(data_files(dataset)[0])
-        check_upkeep(partial(io.compact_parquet_dataset, str(dataset), 1), dataset)
-        assert all(pq.read_schema(path).equals(before) for path in data_files(dataset))
-
-    some = st.lists(st.lists(st.none() | found.values, max_size=4), min_size=2, max_size=4)
-    run_examples(f"compact {kind}", 4, some, check)
 
 
 @pytest.mark.scenario("MD-API", "UP-07", "MD-5.1")
@@ -341,14 +293,6 @@ def test_the_functions(tmp_path: Path) -> None:
     assert len(plan["planned_groups"]) == 1
     assert compact_parquet_dataset_pyarrow(path, 128, None, None, "zstd", False)["after_file_count"] == 1
     assert fsspeckit.compact(path, target_mb_per_file=1, engine="pyarrow")["compacted_file_count"] == 0
-
-
-def test_other_storages(tmp_path: Path, memory_fs: Any) -> None:
-    for i in range(3):
-        fsspeckit.write_dataset(numbers([i]), "memory://compact/d", engine="pyarrow")
-    result = fsspeckit.compact("memory://compact/d", target_rows_per_file=3, engine="pyarrow")
-    assert result.after_file_count == 1
-    assert sorted(fsspeckit.read_parquet("memory://compact/d", engine="pyarrow")["id"].to_pylist()) == [0, 1, 2]
 
 
 @pytest.mark.scenario("UP-10", "MD-5.1")

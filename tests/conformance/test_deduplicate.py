@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.datatypes import KEY_KINDS, Kind
-from conformance.effort import run_examples
-from conformance.rows import canonical
-from conformance.upkeep import check_upkeep, table_of, values
+from conformance.upkeep import check_upkeep, values
 from fsspeckit.common import errors
 from fsspeckit.datasets.pyarrow import deduplicate_parquet_dataset_pyarrow
 from inside import lower
-from kit import data_files, look, numbers, put, tree_of
+from kit import data_files, look, numbers, put, table_of, tree_of
 
 
 def files_of(dataset: Path, *parts: list[int], **columns: list[list[Any]]) -> None:
@@ -216,92 +211,11 @@ def test_rows_of_one_key_are_compared_across_many_parts(
     assert result["deduplicated_rows"] == 54 - len(last)
 
 
-def oracle(keys: list[Any], order: list[Any]) -> list[int]:
-    """The row of each key that is kept: the highest in order, nulls lowest, the later of equal rows."""
-    best: dict[Any, int] = {}
-    for n, key in enumerate(keys):
-        found = best.get(key)
-        if found is None or order[n] >= order[found]:
-            best[key] = n
-    return sorted(best.values())
-
-
-def spelled(array: pa.Array) -> list[Any]:
-    """Values in a form in which equal keys are equal."""
-    return [canonical(value) for value in array]
-
-
-@pytest.mark.parametrize("kind", KEY_KINDS)
-def test_keys_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
-    def check(case: tuple[list[list[Any]], list[int]]) -> None:
-        _check_keys(io, tmp_path / f"{abs(hash(repr(case)))}", KEY_KINDS[kind], *case)
-
-    pool = st.lists(KEY_KINDS[kind].values, min_size=1, max_size=4)
-    some = pool.flatmap(
-        lambda known: st.tuples(
-            st.lists(st.lists(st.sampled_from(known), max_size=6), min_size=1, max_size=3),
-            st.lists(st.integers(0, 2), min_size=18, max_size=18),
-        )
-    )
-    run_examples(f"deduplicate {kind}", 6, some, check)
-
-
-def _check_keys(io: Any, dataset: Path, kind: Kind, parts: list[list[Any]], order: list[int]) -> None:
-    keys: list[Any] = []
-    for i, part in enumerate(parts):
-        column = pa.array(part, kind.target if i % 2 == 0 else kind.source)
-        n = pa.array(range(len(keys), len(keys) + len(part)), pa.int64())
-        ranks = pa.array([order[int(x)] for x in n.to_pylist()], pa.int64())
-        put(dataset / f"{i}.parquet", pa.table({"id": column, "n": n, "o": ranks}))
-        keys += spelled(column)
-    io.deduplicate_parquet_dataset(str(dataset), "id", "o")
-    assert kept(dataset) == oracle(keys, order)
-
-
-@pytest.mark.parametrize("kind", KEY_KINDS)
-def test_order_columns_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
-    def check(column: list[Any]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(column)))}"
-        array = pa.array(column, KEY_KINDS[kind].target)
-        put(dataset / "a.parquet", pa.table({"id": [0] * len(array), "n": range(len(array)), "o": array}))
-        io.deduplicate_parquet_dataset(str(dataset), "id", "o")
-        assert kept(dataset) == [_highest(array)]
-
-    run_examples(f"order {kind}", 6, st.lists(st.none() | KEY_KINDS[kind].values, min_size=1, max_size=6), check)
-
-
-def _highest(array: pa.Array) -> int:
-    """The position of the highest value, the later of equal values; NaN is highest, null is lowest."""
-    best = 0
-    for i, value in enumerate(spelled(array)):
-        other = spelled(array)[best]
-        if _at_least(value, other):
-            best = i
-    return best
-
-
-def _at_least(value: Any, other: Any) -> bool:
-    if other is None or value is None:
-        return other is None
-    if ("NaN",) in (value, other):
-        return value == ("NaN",)
-    if isinstance(value, str):
-        return value.encode() >= other.encode()
-    return bool(value >= other)
-
-
 def test_the_functions(tmp_path: Path) -> None:
     files_of(tmp_path / "d", [1, 1], [2])
     found = deduplicate_parquet_dataset_pyarrow(str(tmp_path / "d"), ["id"], dry_run=True)
     assert (found["deduplicated_rows"], found["dry_run"]) == (1, True)
     assert fsspeckit.deduplicate(str(tmp_path / "d"), key_columns="id", engine="pyarrow")["deduplicated_rows"] == 1
-
-
-def test_other_storages(memory_fs: Any) -> None:
-    for i in range(3):
-        fsspeckit.write_dataset(numbers([i, i + 1]), "memory://dedup/d", engine="pyarrow")
-    fsspeckit.deduplicate("memory://dedup/d", key_columns="id", max_groups_per_commit=1, engine="pyarrow")
-    assert Counter(fsspeckit.read_parquet("memory://dedup/d", engine="pyarrow")["id"].to_pylist()) == Counter(range(4))
 
 
 @pytest.mark.parametrize(

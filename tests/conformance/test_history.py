@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import strategies as st
 
-from conformance import history
-from conformance.effort import run_examples
 from fsspeckit import KeyColumnError, SchemaMismatchError
 from fsspeckit.common.errors import PartitionError
 from kit import tree_of
@@ -291,68 +287,3 @@ def test_a_dataset_that_is_not_a_history_stays(io: Any, tmp_path: Path, name: st
                 change, str(tmp_path / "d"), key_columns="id", sequence_by="lsn", scd_type=2, dry_run=dry_run
             )
     assert tree_of(tmp_path) == before
-
-
-CHANGES = st.builds(
-    lambda key, v, w, lsn, op: {"id": key, "v": v, "w": w, "lsn": lsn, "op": op},
-    st.integers(1, 3),
-    st.sampled_from(["a", "b", None]),
-    st.sampled_from([0, None]),
-    st.integers(1, 8),
-    st.sampled_from("uuud"),
-)
-BATCHES = st.lists(st.lists(CHANGES, min_size=1, max_size=6), min_size=1, max_size=5)
-
-
-@pytest.mark.parametrize("ignore_nulls", [False, True])
-@pytest.mark.parametrize("partition_by", [None, "w", "is_current"])
-def test_random_batches(io: Any, engine: str, ignore_nulls: bool, partition_by: str | None) -> None:
-    options = {**OPTIONS, "ignore_null_updates": ignore_nulls}
-
-    def check(batches: list[list[dict[str, Any]]]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path, points = Path(folder, "d"), history.Points()
-            for batch in batches:
-                _check_batch(io, path, points, batch, {**options, "partition_by": partition_by})
-
-    run_examples(f"history {engine} {ignore_nulls} {partition_by}", 20, BATCHES, check)
-
-
-def _check_batch(io: Any, path: Path, points: history.Points, batch: list[Any], options: dict[str, Any]) -> None:
-    table, before = pa.Table.from_pylist(batch, SCHEMA), history.rows_of(points)
-    stale = history.apply(points, batch, ("v", "w"), ignore_nulls=options["ignore_null_updates"])
-    after = history.rows_of(points)
-    expected = {**history.differences(before, after), "stale": stale}
-    plan = io.apply_changes(table, str(path), dry_run=True, **options)
-    result = io.apply_changes(table, str(path), plan=plan, **options)
-    assert {name: plan[name] for name in expected} == expected
-    assert {name: result[name] for name in expected} == expected
-    if not path.exists():
-        assert not after
-        return
-    assert (rows(io, path, NAMES) if after else []) == after
-    files = tree_of(path)
-    again = io.apply_changes(table, str(path), **options)
-    assert (again.stale, again.commit_seq, tree_of(path)) == (len(batch), None, files)
-
-
-DISTINCT = st.lists(st.tuples(st.integers(1, 2), st.integers(1, 9)), unique=True, min_size=2, max_size=8)
-
-
-def test_batches_in_any_order_give_one_history(io: Any, engine: str) -> None:
-    """If no two changes of a key have the same values, every order of batches gives the same history."""
-
-    def check(given: tuple[list[tuple[int, int]], Any]) -> None:
-        times, random = given
-        changes = [(key, f"{time}", time) for key, time in times]
-        found = []
-        for _ in range(2):
-            random.shuffle(changes)
-            cut = random.randrange(len(changes) + 1)
-            with tempfile.TemporaryDirectory() as folder:
-                for part in (changes[:cut], changes[cut:]):
-                    apply(io, Path(folder, "d"), *part)
-                found.append(rows(io, Path(folder, "d"), NAMES))
-        assert found[0] == found[1]
-
-    run_examples(f"order {engine}", 30, st.tuples(DISTINCT, st.randoms(use_true_random=False)), check)

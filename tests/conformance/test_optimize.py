@@ -13,17 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.datatypes import KEY_KINDS, VALUE_KINDS
-from conformance.effort import run_examples
 from conformance.rows import duckdb_rows
-from conformance.upkeep import bag_of, check_upkeep, table_of, values
+from conformance.upkeep import bag_of, check_upkeep, values
 from fsspeckit.common import errors
 from fsspeckit.datasets.pyarrow import optimize_parquet_dataset_pyarrow
 from inside import lower
-from kit import data_files, numbers, put, tree_of
+from kit import data_files, numbers, put, table_of, tree_of
 
 CURVES = ("linear", "zorder", "hilbert")
 
@@ -88,19 +85,6 @@ def test_curves_cluster_rows_that_are_near_in_all_columns(io: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("curve", CURVES)
-def test_skewed_columns_are_clustered_too(io: Any, tmp_path: Path, curve: str) -> None:
-    random = np.random.default_rng(2)
-    for i in range(4):
-        x, y = random.lognormal(0, 4, 1000), random.zipf(1.3, 1000).clip(max=10**9)
-        put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": x, "y": y}))
-    io.optimize_parquet_dataset(str(tmp_path / "d"), ["x", "y"], curve=curve, target_rows_per_file=100)
-    middle = float(np.median(whole(tmp_path / "d")["x"].to_numpy()))
-    found = [table_of(path)["x"].to_numpy() for path in data_files(tmp_path / "d")]
-    touched = sum(x.min() <= middle <= x.max() for x in found)
-    assert touched <= (2 if curve == "linear" else 20)
-
-
-@pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize("same", [0, None])
 def test_equal_rows_are_split_evenly(io: Any, tmp_path: Path, curve: str, same: Any) -> None:
     """All rows are equal, but they are still distributed over all files."""
@@ -108,55 +92,6 @@ def test_equal_rows_are_split_evenly(io: Any, tmp_path: Path, curve: str, same: 
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"a": pa.array([same] * 50, pa.int64()), "b": ["x"] * 50}))
     io.optimize_parquet_dataset(str(tmp_path / "d"), ["a", "b"], curve=curve, target_rows_per_file=40)
     assert [len(a) for a in values(tmp_path / "d", "a")] == [40] * 5
-
-
-@pytest.mark.parametrize("kind", KEY_KINDS)
-@pytest.mark.parametrize("curve", CURVES)
-def test_columns_of_every_ordered_type(io: Any, tmp_path: Path, kind: str, curve: str) -> None:
-    found = KEY_KINDS[kind]
-
-    def check(parts: list[list[Any]]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(parts)))}"
-        for i, part in enumerate(parts):
-            column, count = pa.array(part, found.target), pa.array(range(len(part)), pa.int64())
-            put(dataset / f"{i}.parquet", pa.table({"k": column, "n": count}))
-        columns = ["k"] if curve == "linear" else ["k", "n"]
-        call = {"curve": curve, "target_rows_per_file": 3}
-        check_upkeep(partial(io.optimize_parquet_dataset, str(dataset), columns, **call), dataset)
-        if curve == "linear":
-            _check_sorted(whole(dataset)["k"])
-
-    some = st.lists(st.lists(st.none() | found.values, max_size=5), min_size=1, max_size=3)
-    run_examples(f"optimize {kind} {curve}", 3, some, check)
-
-
-def _check_sorted(column: pa.ChunkedArray) -> None:
-    from conformance.test_deduplicate import _at_least, spelled
-
-    found = spelled(column)
-    nulls = [value is None for value in found]
-    assert nulls == sorted(nulls)
-    known = [value for value in found if value is not None]
-    assert all(_at_least(after, before) for before, after in itertools.pairwise(known))
-
-
-@pytest.mark.parametrize("kind", VALUE_KINDS)
-def test_values_of_every_type_are_kept(io: Any, tmp_path: Path, kind: str) -> None:
-    found = VALUE_KINDS[kind]
-
-    def check(parts: list[list[Any]]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(parts)))}"
-        for i, part in enumerate(parts):
-            keys = pa.array([(7 * k + i) % 5 for k in range(len(part))], pa.int64())
-            put(dataset / f"{i}.parquet", pa.table({"v": pa.array(part, found.target), "k": keys}))
-        before = pq.read_schema(data_files(dataset)[0])
-        check_upkeep(partial(io.optimize_parquet_dataset, str(dataset), "k", target_rows_per_file=4), dataset)
-        for path in data_files(dataset):
-            assert io.read_parquet(str(path)).schema.equals(before)
-        assert in_order(whole(dataset), ["k"])
-
-    some = st.lists(st.lists(st.none() | found.values, max_size=6), min_size=1, max_size=3)
-    run_examples(f"optimize value {kind}", 3, some, check)
 
 
 # What is left alone
@@ -384,13 +319,6 @@ def test_the_functions(tmp_path: Path) -> None:
         ]
         == 0
     )
-
-
-def test_other_storages(memory_fs: Any) -> None:
-    for i in range(3):
-        fsspeckit.write_dataset(numbers([5 - i, i]), "memory://optimize/d", engine="pyarrow")
-    fsspeckit.optimize("memory://optimize/d", zorder_columns="id", target_rows_per_file=2, engine="pyarrow")
-    assert fsspeckit.read_parquet("memory://optimize/d", engine="pyarrow")["id"].to_pylist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.scenario("UP-10", "UP-11", "UP-61")

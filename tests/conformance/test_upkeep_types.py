@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.upkeep import table_of, values
+from conformance.upkeep import values
 from fsspeckit.common import errors
-from kit import data_files, put, tree_of
+from kit import data_files, put, table_of, tree_of
 
 END = 253402300799
 """The last second of the year 9999."""
