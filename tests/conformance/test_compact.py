@@ -16,7 +16,7 @@ import pytest
 import fsspeckit
 from conformance.upkeep import check_upkeep, sizes, values
 from fsspeckit.datasets.pyarrow import compact_parquet_dataset_pyarrow
-from kit import by_day, data_files, look, numbers, put, table_of, tree_of
+from kit import data_files, look, numbers, put, table_of, tree_of
 
 
 def small_files(dataset: Path, counts: list[int], **options: Any) -> list[Path]:
@@ -172,13 +172,6 @@ def test_a_filter_that_matches_whole_names_and_parts_of_names_is_refused(
     assert tree_of(tmp_path) == before
 
 
-def test_groups_stay_inside_their_partition(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", mon=[1], tue=[2])
-    put(tmp_path / "d" / "day=mon" / "b.parquet", numbers([3]))
-    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
-    assert sorted(look(tmp_path / "d", "id", "day")) == [(1, "mon"), (2, "tue"), (3, "mon")]
-
-
 @pytest.mark.scenario("UP-44")
 def test_compatible_schemas_are_joined_without_loss(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1], pa.int32()), "x": ["p"]}))
@@ -220,16 +213,6 @@ def test_files_of_several_codecs_get_that_of_most_bytes(io: Any, tmp_path: Path)
         put(tmp_path / "d" / f"{i}.parquet", numbers(list(range(count))), compression=codec)
     check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
     assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
-
-
-@pytest.mark.scenario("UP-61")
-def test_incompatible_schemas_name_both_files(io: Any, tmp_path: Path) -> None:
-    for name, value in {"a": 1, "b": 2, "c": "text"}.items():
-        put(tmp_path / "d" / f"{name}.parquet", pa.table({"id": [value]}))
-    before = tree_of(tmp_path)
-    with pytest.raises(pa.ArrowInvalid, match=r"compact of .*/d: .*a\.parquet and c\.parquet.*id"):
-        io.compact_parquet_dataset(str(tmp_path / "d"), 1)
-    assert tree_of(tmp_path) == before
 
 
 def test_empty_files_are_joined_with_others(io: Any, tmp_path: Path) -> None:
@@ -293,52 +276,3 @@ def test_the_functions(tmp_path: Path) -> None:
     assert len(plan["planned_groups"]) == 1
     assert compact_parquet_dataset_pyarrow(path, 128, None, None, "zstd", False)["after_file_count"] == 1
     assert fsspeckit.compact(path, target_mb_per_file=1, engine="pyarrow")["compacted_file_count"] == 0
-
-
-@pytest.mark.scenario("UP-10", "MD-5.1")
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"target_mb_per_file": 0},
-        {"target_mb_per_file": -1},
-        {"target_rows_per_file": 0},
-        {"target_rows_per_file": -5},
-        {"target_rows_per_file": 1.5},
-        {"target_mb_per_file": float("nan")},
-        {"target_mb_per_file": "128"},
-        {"target_mb_per_file": True},
-        {"target_mb_per_file": float("inf")},
-        {"target_rows_per_file": float("inf")},
-        {"target_rows_per_file": np.True_},
-        {"target_mb_per_file": 1, "max_files": True},
-        {"target_mb_per_file": 1, "row_group_size": True},
-        {"target_mb_per_file": 1, "compression": 5},
-        {"target_mb_per_file": 1, "partition_filter": 5},
-        {"target_mb_per_file": 1, "partition_filter": [5]},
-        {},
-        {"target_mb_per_file": 1, "compression": "zip"},
-        {"target_mb_per_file": 1, "max_files": 0},
-        {"target_mb_per_file": 1, "max_bytes": -1},
-        {"target_mb_per_file": 1, "max_groups_per_commit": 0},
-        {"target_mb_per_file": 1, "row_group_size": 0},
-        {"target_mb_per_file": 1, "partition_filter": "../other"},
-        {"target_mb_per_file": 1, "partition_filter": ["/etc"]},
-        {"target_mb_per_file": 1, "partition_filter": ""},
-        {"target_mb_per_file": 1, "partition_filter": "a//b"},
-    ],
-)
-def test_bad_arguments_are_refused_before_anything_is_read(io: Any, tmp_path: Path, call: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r".{20}"):
-        io.compact_parquet_dataset(str(tmp_path / "does not exist"), **call)
-
-
-@pytest.mark.scenario("UP-11")
-def test_nothing_there(io: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no matching parquet files"):
-        io.compact_parquet_dataset(str(tmp_path / "nowhere"), 1)
-    by_day(tmp_path / "d", mon=[1])
-    before = tree_of(tmp_path)
-    for wanted in ("day=tue", "day=mo/", "ay=mon", []):
-        with pytest.raises(FileNotFoundError, match="partition_filter"):
-            io.compact_parquet_dataset(str(tmp_path / "d"), 1, partition_filter=wanted)
-    assert tree_of(tmp_path) == before

@@ -136,15 +136,6 @@ def test_a_filter_limits_the_compared_files(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.names_stay
-def test_files_with_other_types_and_columns(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1, 2], pa.int32()), "n": [0, 1]}))
-    put(tmp_path / "d" / "b.parquet", pa.table({"id": pa.array([2, 3], pa.int64()), "n": [2, 3], "ts": [5, 5]}))
-    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", "ts")
-    assert kept(tmp_path / "d") == [0, 2, 3]
-    assert pq.read_schema(tmp_path / "d" / "a.parquet").field("id").type == pa.int32()
-
-
-@pytest.mark.names_stay
 def test_a_rewritten_file_keeps_its_properties(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(
         [pa.field("id", pa.int32(), nullable=False, metadata={"unit": "piece"}), pa.field("v", pa.large_string())],
@@ -170,16 +161,6 @@ def test_null_keys(io: Any, tmp_path: Path) -> None:
     assert tree_of(tmp_path) == before
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", null_keys="match")["deduplicated_rows"] == 2
     assert kept(tmp_path / "d") == [2, 3]
-
-
-def test_limits_and_commits(io: Any, tmp_path: Path) -> None:
-    files_of(tmp_path / "d", *([i, i] for i in range(6)))
-    first = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", max_files=2)
-    assert (first["deduplicated_rows"], first.after_row_count) == (2, 10)
-    assert sum("max_files=2" in reason for reason in first.skipped_files.values()) == 4
-    rest = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", max_groups_per_commit=1)
-    assert (len(rest.commits), rest["deduplicated_rows"], rest.after_row_count) == (4, 4, 6)
-    assert kept(tmp_path / "d") == [1, 3, 5, 7, 9, 11]
 
 
 @pytest.mark.parametrize("rounds", [None, 1])
@@ -216,36 +197,3 @@ def test_the_functions(tmp_path: Path) -> None:
     found = deduplicate_parquet_dataset_pyarrow(str(tmp_path / "d"), ["id"], dry_run=True)
     assert (found["deduplicated_rows"], found["dry_run"]) == (1, True)
     assert fsspeckit.deduplicate(str(tmp_path / "d"), key_columns="id", engine="pyarrow")["deduplicated_rows"] == 1
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        ({"key_columns": []}, ValueError, "key_columns is empty"),
-        ({"key_columns": None}, ValueError, "key_columns is empty"),
-        ({"key_columns": [1]}, ValueError, "key_columns contains 1, which is not the name"),
-        ({"key_columns": 1}, ValueError, "key_columns contains 1, which is not the name"),
-        ({"key_columns": {"id", "n"}}, errors.KeyColumnError, "key_columns=.*is a set, which has no order"),
-        ({"key_columns": "id", "dedup_order_by": {"id", "n"}}, ValueError, "is a set, which has no order"),
-        ({"key_columns": ["nowhere"]}, errors.KeyColumnError, "nowhere.*not found in the dataset"),
-        ({"key_columns": "id", "dedup_order_by": "nowhere"}, errors.KeyColumnError, "dataset does not have.*nowhere"),
-        ({"key_columns": "id", "null_keys": "maybe"}, ValueError, "null_keys"),
-        ({"key_columns": "id", "partition_filter": "../d"}, ValueError, "partition_filter"),
-        ({"key_columns": "id", "max_files": 0}, ValueError, "max_files"),
-        ({"key_columns": "list"}, errors.SchemaMismatchError, "'list' of type .* cannot be a key.*key_columns"),
-        ({"key_columns": "id", "dedup_order_by": "-list"}, errors.SchemaMismatchError, "dedup_order_by names 'list'"),
-        ({"key_columns": "id", "partition_filter": "day=1"}, FileNotFoundError, "partition_filter"),
-    ],
-)
-def test_bad_input(io: Any, tmp_path: Path, call: dict[str, Any], error: type[Exception], words: str) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1, 1], "list": [[1], [2]]}))
-    before = tree_of(tmp_path)
-    with pytest.raises(error, match=words):
-        io.deduplicate_parquet_dataset(str(tmp_path / "d"), **call)
-    assert tree_of(tmp_path) == before
-
-
-@pytest.mark.scenario("UP-11")
-def test_nothing_there(io: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no matching parquet files"):
-        io.deduplicate_parquet_dataset(str(tmp_path / "nowhere"), "id")

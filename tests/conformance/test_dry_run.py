@@ -67,15 +67,6 @@ def test_a_dry_run_of_a_missing_target_creates_nothing(io: Any, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_dry_run_refuses_what_the_run_refuses(io: Any, tmp_path: Path, strategy: str) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    with pytest.raises(ValueError, match="id"):
-        io.merge(numbers([None, 1]), str(tmp_path / "d"), strategy=strategy, key_columns=["id"], dry_run=True)
-    assert tree_of(tmp_path) == before
-
-
 def test_every_stage_of_progress_ends_at_its_total(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     told: list[Any] = []

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from conformance.test_bad_input import UPSERT, WRITES, refused
+from conformance.test_refusals import UPSERT, WRITES, refused
 from fsspeckit import TableFormatError
 from kit import numbers, put
 

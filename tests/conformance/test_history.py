@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import KeyColumnError, SchemaMismatchError
-from fsspeckit.common.errors import PartitionError
 from kit import tree_of
 
 Change = tuple[Any, ...]
@@ -66,34 +65,6 @@ def test_a_change_closes_the_open_row(io: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_several_changes_of_a_key_in_one_feed(io: Any, tmp_path: Path) -> None:
-    result = apply(io, tmp_path / "d", (1, "c", 30), (1, "a", 10), (1, "a", 20), (1, "d", 40), (1, 35), (1, "d", 41))
-    assert (counts(result)["inserted"], result.stale) == (3, 2)
-    assert rows(io, tmp_path / "d") == [(1, "a", 10, 30), (1, "c", 30, 35), (1, "d", 40, None)]
-
-
-def test_a_delete_closes_the_open_row(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10))
-    result = apply(io, path, (1, 20), (9, 20))
-    assert (counts(result), result.stale) == ({"inserted": 0, "updated": 1, "deleted": 0, "total": 1}, 1)
-    assert rows(io, path, NAMES) == [(1, "a", 0, 10, 20, False)]
-    before = tree_of(path)
-    late = apply(io, path, (1, "a", 15), (1, 20))
-    assert (late.stale, tree_of(path)) == (2, before)
-    apply(io, path, (1, "late", 12), (1, "again", 30))
-    assert rows(io, path) == [(1, "a", 10, 12), (1, "late", 12, 20), (1, "again", 30, None)]
-
-
-def test_a_late_delete_ends_at_the_next_row(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10), (1, "b", 30))
-    apply(io, path, (1, 20))
-    assert rows(io, path) == [(1, "a", 10, 20), (1, "b", 30, None)]
-    apply(io, path, (1, 5))  # before the key exists
-    assert len(rows(io, path)) == 2
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -121,12 +92,6 @@ def test_a_change_is_put_at_its_place_in_the_history(
     assert (again.stale, again.commit_seq, tree_of(path)) == (1, None, before)
 
 
-def test_the_last_change_with_one_sequence_counts(io: Any, tmp_path: Path) -> None:
-    result = apply(io, tmp_path / "d", (1, "a", 10), (1, "b", 10), (2, 10), (2, "c", 10), (3, "d", 10), (3, 10))
-    assert (result.inserted, result.stale) == (2, 4)
-    assert rows(io, tmp_path / "d") == [(1, "b", 10, None), (2, "c", 10, None)]
-
-
 def test_files_without_keys_of_the_feed_stay(io: Any, tmp_path: Path) -> None:
     path = tmp_path / "d"
     for key in range(3):
@@ -138,47 +103,6 @@ def test_files_without_keys_of_the_feed_stay(io: Any, tmp_path: Path) -> None:
     result = apply(io, path, (1, "b", 20), plan=plan)
     assert counts(plan) == counts(result) == {"inserted": 1, "updated": 1, "deleted": 0, "total": 4}
     assert (len(result.rewritten_files), len(result.inserted_files), len(result.preserved_files)) == (1, 1, 2)
-
-
-def test_a_row_opens_in_its_new_partition(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10), (2, "a", 10), partition_by="v")
-    result = apply(io, path, (1, "b", 20), (2, 20))
-    assert (counts(result), result.moved) == ({"inserted": 1, "updated": 2, "deleted": 0, "total": 3}, 0)
-    assert rows(io, path) == [(1, "a", 10, 20), (1, "b", 20, None), (2, "a", 10, 20)]
-    moved = apply(io, path, (1, "c", 20))
-    assert (counts(moved), moved.moved) == ({"inserted": 0, "updated": 1, "deleted": 0, "total": 3}, 1)
-    assert rows(io, path)[1] == (1, "c", 20, None)
-    assert not (path / "v=b").exists()
-
-
-def test_closed_rows_can_be_in_a_partition_of_their_own(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10), (2, "b", 10), partition_by="is_current")
-    result = apply(io, path, (1, "A", 20), (2, "b", 21))
-    assert (counts(result), result.moved) == ({"inserted": 1, "updated": 1, "deleted": 0, "total": 3}, 1)
-    assert rows(io, path) == [(1, "a", 10, 20), (1, "A", 20, None), (2, "b", 10, None)]
-    before = tree_of(path)
-    apply(io, path, (1, "A", 20))
-    assert tree_of(path) == before
-
-
-def test_nulls_take_the_value_of_the_preceding_row(io: Any, tmp_path: Path) -> None:
-    path, options = tmp_path / "d", {"ignore_null_updates": True}
-    apply(io, path, (1, "a", 10), **options)
-    changes = [(1, None, 5, 20, "u"), (1, None, None, 30, "u"), (1, "b", None, 40, "u"), (2, None, 1, 40, "u")]
-    table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in changes], SCHEMA)
-    result = io.apply_changes(table, str(path), **OPTIONS, **options)
-    assert result.stale == 1
-    assert rows(io, path, NAMES[:5]) == [
-        (1, "a", 0, 10, 20),
-        (1, "a", 5, 20, 40),
-        (1, "b", 5, 40, None),
-        (2, None, 1, 40, None),
-    ]
-    before = tree_of(path)
-    assert io.apply_changes(table, str(path), **OPTIONS, **options).stale == 4
-    assert tree_of(path) == before
 
 
 def test_the_sequence_is_a_column_only_if_it_is_listed(io: Any, tmp_path: Path) -> None:
@@ -198,60 +122,6 @@ def test_a_wider_sequence_widens_the_history(io: Any, tmp_path: Path) -> None:
     apply(io, path, (1, "c", 2**40))
     assert io.read_parquet(str(path)).schema.field("valid_to").type == pa.int64()
     assert rows(io, path) == [(1, "a", 10, 20), (1, "b", 20, 2**40), (1, "c", 2**40, None)]
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"scd_type": 3}, ValueError),
-        ({"scd_type": True}, ValueError),
-        ({"scd_type": "2"}, ValueError),
-        ({"sequence_by": "nope"}, KeyColumnError),
-        ({"sequence_by": "id"}, KeyColumnError),
-        ({"key_columns": "nope"}, KeyColumnError),
-        ({"except_columns": ["id"]}, KeyColumnError),
-        ({"columns": ["nope"]}, SchemaMismatchError),
-        ({"partition_by": "valid_from"}, PartitionError),
-    ],
-)
-def test_an_argument_that_does_not_fit_changes_nothing(
-    io: Any, tmp_path: Path, change: dict[str, Any], error: type[Exception]
-) -> None:
-    for name in ("new", "old"):
-        if name == "old":
-            apply(io, tmp_path / name, (1, "a", 10))
-        before = tree_of(tmp_path)
-        for dry_run in (True, False):
-            with pytest.raises(error):
-                apply(io, tmp_path / name, (1, "b", 20), **change, dry_run=dry_run)
-        assert tree_of(tmp_path) == before
-
-
-BAD_FEEDS = {
-    "null sequence": (pa.table({"id": [1], "v": ["a"], "lsn": pa.array([None], pa.int64())}), KeyColumnError),
-    "NaN sequence": (pa.table({"id": [1], "v": ["a"], "lsn": [float("nan")]}), KeyColumnError),
-    "null key": (pa.table({"id": pa.array([None], pa.int64()), "v": ["a"], "lsn": [1]}), KeyColumnError),
-    "a sequence without order": (pa.table({"id": [1], "v": ["a"], "lsn": [[1]]}), SchemaMismatchError),
-    "another type of sequence": (pa.table({"id": [1], "v": ["a"], "lsn": ["x"]}), SchemaMismatchError),
-    "a column of the history": (
-        pa.table({"id": [1], "v": ["a"], "lsn": [1], "valid_to": [1]}),
-        SchemaMismatchError,
-    ),
-    "a missing column": (pa.table({"id": [1], "lsn": [1]}), SchemaMismatchError),
-}
-
-
-@pytest.mark.parametrize("name", BAD_FEEDS)
-def test_a_feed_that_does_not_fit_changes_nothing(io: Any, tmp_path: Path, name: str) -> None:
-    good = pa.table({"id": [1], "v": ["a"], "lsn": [1]})
-    options: dict[str, Any] = {"key_columns": "id", "sequence_by": "lsn", "scd_type": 2}
-    io.apply_changes(good, str(tmp_path / "d"), **options)
-    before = tree_of(tmp_path)
-    table, error = BAD_FEEDS[name]
-    for dry_run in (True, False):
-        with pytest.raises(error):
-            io.apply_changes(table, str(tmp_path / "d"), dry_run=dry_run, **options)
-    assert tree_of(tmp_path) == before
 
 
 HISTORY = pa.table(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kit import contents, data_files, look, numbers, put, three_files, tree_of
+from kit import contents, look, numbers, put, three_files, tree_of
 
 
 @pytest.fixture
@@ -90,14 +90,6 @@ def test_full_merge_with_an_empty_source(io: Any, dataset: Path) -> None:
     assert contents(dataset) == {"README.txt": b"keep me"}
 
 
-def test_full_merge_with_an_empty_source_keeps_the_folder(io: Any, dataset: Path) -> None:
-    io.merge(numbers([]), str(dataset), strategy="full_merge", key_columns=["id"])
-    assert dataset.is_dir()
-    assert contents(dataset) == {}
-    result = io.merge(numbers([5], "again"), str(dataset), strategy="upsert", key_columns=["id"])
-    assert counts(result) == (1, 0, 0, 1)
-
-
 @pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "deduplicate"])
 def test_an_empty_source_is_a_no_op(io: Any, dataset: Path, strategy: str) -> None:
     before = tree_of(dataset.parent)
@@ -112,14 +104,6 @@ def test_a_missing_target_is_created(io: Any, tmp_path: Path, strategy: str) -> 
     result = io.merge(numbers([1, 2]), str(tmp_path / "new"), strategy=strategy, key_columns=["id"])
     assert counts(result) == (2, 0, 0, 2)
     assert look(tmp_path / "new") == [(1, "old"), (2, "old")]
-
-
-def test_a_missing_target_is_created_in_partitions(io: Any, tmp_path: Path) -> None:
-    source = numbers([1, 2], day=["mon", None])
-    io.merge(source, str(tmp_path / "new"), strategy="upsert", key_columns=["id"], partition_by=["day"])
-    folders = sorted(path.parent.name for path in data_files(tmp_path / "new"))
-    assert folders == ["day=__HIVE_DEFAULT_PARTITION__", "day=mon"]
-    assert look(tmp_path / "new", "id", "day") == [(1, "mon"), (2, None)]
 
 
 @pytest.mark.scenario("UP-40")
@@ -213,13 +197,6 @@ def test_composite_keys_are_tuples(io: Any, tmp_path: Path) -> None:
     assert [row[2] for row in look(tmp_path / "d", "id", "category", "v")] == ["new", "new", "new", "old"]
 
 
-def test_nan_equals_nan_and_minus_zero_equals_zero(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [math.nan, 0.0, 1.0], "v": ["old"] * 3}))
-    source = pa.table({"id": [math.nan, -0.0], "v": ["new"] * 2})
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert counts(result) == (0, 2, 0, 3)
-
-
 @pytest.mark.parametrize(("bits", "type_"), [("u8", pa.float64()), ("u4", pa.float32()), ("u2", pa.float16())])
 def test_every_nan_is_the_same_nan(io: Any, tmp_path: Path, bits: str, type_: pa.DataType) -> None:
     """NaN has many bit patterns; as keys they match, and as values they are equal."""
@@ -231,14 +208,6 @@ def test_every_nan_is_the_same_nan(io: Any, tmp_path: Path, bits: str, type_: pa
     result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
     assert (result.inserted, result.updated, result.unchanged) == (0, 1, 1)
     assert tree_of(tmp_path / "d") == before
-
-
-def test_null_keys_match_on_request(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([None, 1]))
-    source = numbers([None, 2], "new")
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"], null_keys="match")
-    assert counts(result) == (1, 1, 0, 3)
-    assert look(tmp_path / "d") == [(1, "old"), (2, "new"), (None, "new")]
 
 
 def test_text_is_never_a_number(io: Any, tmp_path: Path) -> None:

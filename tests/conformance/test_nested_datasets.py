@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.test_bad_input import refused
+from conformance.test_refusals import refused
 from fsspeckit.common.errors import NestedDatasetError
 from kit import numbers, put
 

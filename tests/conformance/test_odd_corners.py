@@ -15,7 +15,7 @@ import pytest
 from conformance import oracle
 from conformance.rows import bag, rows_of
 from fsspeckit.common.errors import SchemaMismatchError
-from kit import by_day, data_files, look, numbers, put, three_files, tree_of
+from kit import data_files, look, numbers, put, three_files, tree_of
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 ODD_COLUMNS = [
@@ -111,13 +111,6 @@ def test_a_table_of_keys_alone(io: Any, tmp_path: Path, strategy: str) -> None:
     assert (tree_of(tmp_path / "d")["a.parquet"] == before["a.parquet"]) == (strategy != "full_merge")
 
 
-def test_a_partition_column_first_among_the_keys(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", mon=[1, 2], tue=[1])
-    source = numbers([1, 1], "new", day=["tue", "wed"])
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["day", "id"])
-    assert (result.inserted, result.updated, result.total) == (1, 1, 4)
-
-
 def test_a_small_dictionary_index_overflows(io: Any, tmp_path: Path) -> None:
     """A dictionary with int8 codes has at most 127 values; a merge that adds more must not fail or lose one."""
     type_ = pa.dictionary(pa.int8(), pa.string())
@@ -158,12 +151,6 @@ def test_files_with_too_many_values_for_their_codes_are_not_joined(
         run()
     assert tree_of(tmp_path / "d") == before
     assert pq.read_table(path).num_rows == 600
-
-
-def test_reading_a_missing_column(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    with pytest.raises((KeyError, ValueError), match="nowhere"):
-        io.read_parquet(str(tmp_path / "d"), columns=["nowhere"])
 
 
 @pytest.mark.scenario("UP-05", "UP-28", "UP-30", "PM-06")

@@ -169,18 +169,6 @@ def test_the_sort_note_is_not_copied_to_other_files(io: Any, tmp_path: Path) -> 
     assert any(path.endswith("foreign.parquet") for group in plan["planned_groups"] for path in group)
 
 
-def test_small_files_of_many_runs_are_joined(io: Any, tmp_path: Path) -> None:
-    path, found = str(tmp_path / "d"), []
-    for i in range(8):
-        io.write_dataset(pa.table({"x": range(10 * i, 10 * i + 10)}), path)
-        found.append(io.optimize_parquet_dataset(path, "x", target_rows_per_file=40).after_file_count)
-    assert max(found) <= 5
-    assert [x for part in sorted(values(tmp_path / "d", "x")) for x in part] == list(range(80))
-    again = tree_of(tmp_path / "d")
-    io.optimize_parquet_dataset(path, "x", target_rows_per_file=40)
-    assert tree_of(tmp_path / "d") == again
-
-
 # Partitions, limits, memory
 
 
@@ -238,16 +226,6 @@ def test_bloom_filters_and_row_groups(io: Any, tmp_path: Path) -> None:
     assert with_filter == {"s", "n"}
 
 
-def test_files_of_other_schemas(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"k": pa.array([3, 1], pa.int32()), "x": ["p", "q"]}))
-    put(tmp_path / "d" / "b.parquet", pa.table({"k": pa.array([2**40, 2], pa.int64())}))
-    put(tmp_path / "d" / "c.parquet", pa.table({"x": ["r"]}))
-    io.optimize_parquet_dataset(str(tmp_path / "d"), ["k"])
-    assert whole(tmp_path / "d").to_pylist() == [
-        {"k": 1, "x": "q"}, {"k": 2, "x": None}, {"k": 3, "x": "p"}, {"k": 2**40, "x": None}, {"k": None, "x": "r"}
-    ]  # fmt: skip
-
-
 def test_empty_files(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", numbers([]))
     result = io.optimize_parquet_dataset(str(tmp_path / "d"), "id")
@@ -291,14 +269,6 @@ def test_sorted_files_are_only_deduplicated(io: Any, tmp_path: Path) -> None:
     assert optimize(deduplicate_key_columns="id").compacted_file_count == 0
 
 
-def test_all_rows_of_a_group_may_be_duplicates(io: Any, tmp_path: Path) -> None:
-    for day, ids in {"a": [1, 2], "b": [2, 1]}.items():
-        put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers(ids))
-    result = io.optimize_parquet_dataset(str(tmp_path / "d"), "id", deduplicate_key_columns="id")
-    assert (result.after_file_count, result.after_row_count) == (1, 2)
-    assert values(tmp_path / "d", "id") == [[1, 2]]
-
-
 # Other faces, bad input
 
 
@@ -319,47 +289,6 @@ def test_the_functions(tmp_path: Path) -> None:
         ]
         == 0
     )
-
-
-@pytest.mark.scenario("UP-10", "UP-11", "UP-61")
-@pytest.mark.parametrize(
-    ("call", "error", "word"),
-    [
-        ({}, ValueError, "zorder_columns"),
-        ({"zorder_columns": []}, ValueError, "at least one"),
-        ({"zorder_columns": ["a", "a"]}, ValueError, "only once"),
-        ({"zorder_columns": ["nowhere"]}, ValueError, "nowhere"),
-        ({"zorder_columns": ["day"]}, ValueError, "partition column"),
-        ({"zorder_columns": ["nested"]}, errors.SchemaMismatchError, "no order"),
-        ({"zorder_columns": ["map"]}, errors.SchemaMismatchError, "no order"),
-        ({"zorder_columns": ["a"], "curve": "peano"}, ValueError, "peano"),
-        ({"zorder_columns": ["a"], "target_mb_per_file": 0}, ValueError, "above zero"),
-        ({"zorder_columns": ["a"], "target_rows_per_file": -1}, ValueError, "above zero"),
-        ({"zorder_columns": ["a"], "partition_filter": "day=1/../.."}, ValueError, "inside"),
-        ({"zorder_columns": ["a"], "partition_filter": "day=3"}, FileNotFoundError, "no matching"),
-        ({"zorder_columns": ["a"], "bloom_filter_columns": ["flag"]}, ValueError, "Bloom"),
-        ({"zorder_columns": ["a"], "bloom_filter_columns": ["nested"]}, ValueError, "nested"),
-        ({"zorder_columns": ["a"], "bloom_filter_columns": ["nowhere"]}, ValueError, "nowhere"),
-        ({"zorder_columns": ["a"], "deduplicate_key_columns": ["nowhere"]}, errors.KeyColumnError, "nowhere"),
-        ({"zorder_columns": ["a"], "dedup_order_by": ["a"]}, ValueError, "deduplicate_key_columns"),
-        ({"zorder_columns": ["a"], "null_keys": "match"}, ValueError, "deduplicate_key_columns"),
-        ({"zorder_columns": 5}, ValueError, "neither a name"),
-        ({"deduplicate_key_columns": []}, errors.KeyColumnError, "deduplicate_key_columns is empty"),
-        ({"deduplicate_key_columns": [None]}, errors.KeyColumnError, "deduplicate_key_columns contains None"),
-        ({"deduplicate_key_columns": "a", "dedup_order_by": "map"}, errors.SchemaMismatchError, "dedup_order_by"),
-        ({"deduplicate_key_columns": "a", "bloom_filter_columns": ["nowhere"]}, ValueError, "bloom_filter_columns"),
-        ({"deduplicate_key_columns": "a", "force": True}, ValueError, "force"),
-        ({"deduplicate_key_columns": "a", "curve": "hilbert"}, ValueError, "curve"),
-    ],
-)
-def test_bad_input(io: Any, tmp_path: Path, call: dict[str, Any], error: type[Exception], word: str) -> None:
-    table = pa.table({"a": [2, 1], "flag": [True, False], "nested": [[1], [2]]})
-    table = table.append_column("map", pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())))
-    put(tmp_path / "d" / "day=1" / "a.parquet", table)
-    before = tree_of(tmp_path)
-    with pytest.raises(error, match=word):
-        io.optimize_parquet_dataset(str(tmp_path / "d"), **call)
-    assert tree_of(tmp_path) == before
 
 
 def test_a_file_changed_during_the_run_is_a_conflict(io: Any, tmp_path: Path) -> None:

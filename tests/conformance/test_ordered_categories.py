@@ -56,14 +56,6 @@ def check(folder: str, categories: list[str] = SIZES) -> dict[int, str | None]:
     return {i: None if pd.isna(value) else value for i, value in zip(read["id"], read["size"], strict=True)}
 
 
-def test_a_delete_keeps_the_order(io: Any, tmp_path: Path) -> None:
-    folder = one_file(tmp_path / "d")
-    io.delete(folder, where="id = 1")
-    assert check(folder) == {2: "M", 3: "L"}
-    assert pd.read_parquet(folder)["size"].max() == "L"
-    assert (pd.read_parquet(folder)["size"] > "M").tolist() == [False, True]
-
-
 REWRITES: dict[str, Callable[[Any, str], Any]] = {
     "delete": lambda io, folder: io.delete(folder, where="id IN (2, 11)"),
     "update another column": lambda io, folder: io.update(folder, set={"v": "v + 1"}, where="id IN (2, 11)"),
@@ -198,15 +190,6 @@ def test_new_files_of_partitions_have_all_categories(io: Any, tmp_path: Path) ->
     io.merge(text([2, 4], ["M", "XS"]).append_column("p", pa.array(["b", "d"])), folder, **UPSERT)
     io.update(folder, set={"p": "'e'"}, where="id = 3")
     assert check(folder) == {1: "S", 2: "M", 3: "M", 4: "XS"}
-
-
-def test_a_restored_version_has_the_categories(io: Any, tmp_path: Path) -> None:
-    folder = str(tmp_path / "d")
-    io.write_dataset(frame([1, 2, 3], ["S", "M", "L"]), folder)
-    version = io.keep_history(folder, retain="7d")
-    io.delete(folder, where="id < 3")
-    io.restore(folder, version=version)
-    assert check(folder) == {1: "S", 2: "M", 3: "L"}
 
 
 def test_files_without_a_dictionary_page_get_one(io: Any, tmp_path: Path) -> None:

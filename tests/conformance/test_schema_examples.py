@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import FsspeckitError, SchemaMismatchError
+from fsspeckit.common.errors import SchemaMismatchError
 from kit import data_files, look, numbers, put, three_files, tree_of
 
 
@@ -62,32 +61,6 @@ def test_signed_and_unsigned_are_merged_if_the_values_fit(
     assert (result.inserted, result.updated) == (1, 1)
     assert look(tmp_path / "d") == [(1, "old"), (2, "new"), (3, "new")]
     assert len({schema.field("id").type for schema in schemas(tmp_path / "d")}) == 1
-
-
-NO_COMMON_TYPE = {
-    "int64 and a large uint64": (pa.array([1]), pa.array([2**63], pa.uint64())),
-    "uint64 and a negative int64": (pa.array([1], pa.uint64()), pa.array([-1])),
-    "string and int": (pa.array(["1"]), pa.array([1])),
-    "int and string": (pa.array([1]), pa.array(["1"])),
-    "decimal and float": (pa.array([Decimal("1.5")]), pa.array([1.5])),
-    "float and decimal": (pa.array([1.5]), pa.array([Decimal("1.5")])),
-    "zoned and plain timestamps": (pa.array([1], pa.timestamp("us", "UTC")), pa.array([1], pa.timestamp("us"))),
-    "list and struct": (pa.array([[1]]), pa.array([{"a": 1}])),
-    "bool and int": (pa.array([True]), pa.array([1])),
-}
-
-
-@pytest.mark.scenario("UP-04", "UP-35", "UP-61", "PM-05")
-@pytest.mark.parametrize("pair", NO_COMMON_TYPE)
-def test_no_lossless_common_type(io: Any, tmp_path: Path, pair: str) -> None:
-    target, source = NO_COMMON_TYPE[pair]
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "amount": target}))
-    before = tree_of(tmp_path)
-    with pytest.raises(SchemaMismatchError, match="amount") as caught:
-        io.merge(pa.table({"id": [1], "amount": source}), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert tree_of(tmp_path) == before
-    for kind in (FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError):
-        assert isinstance(caught.value, kind)
 
 
 def test_a_value_that_does_not_fit_the_wider_type(io: Any, tmp_path: Path) -> None:

@@ -306,6 +306,8 @@ class Life(RuleBasedStateMachine):
         elif isinstance(error, CommitConflictError) and ("retries=0" in step.call or "max_" in step.call):
             ends = [_run(before, [] if other is None else [other], step)]
             ends = [(state, True) for state, _ in ends]
+        elif isinstance(error, VersionNotFoundError) and other is not None and other.loses_versions:
+            ends = [(state, True) for state, _ in [_run(before, [other], step)]]
         if other is not None and isinstance(self.names["storage"].outcome, CommitConflictError):
             ends.append(_run(before, [step], step))
         if kind == "reader" and (seen := self.names["storage"].outcome) is not None:
@@ -381,7 +383,7 @@ class Life(RuleBasedStateMachine):
         place.state = replace(place.state, types=types or place.state.types)
         plain = self._bag(place, _plain(place))
         assert plain == self._bag(place, place.state.rows), "plain files have other rows"
-        allowed = {"data", "past", ".data.fsspeckit", ".past.fsspeckit"}
+        allowed = {"data", "past", ".data.fsspeckit", ".past.fsspeckit", ".data.iceberg"}
         assert {each.name for each in (self.base / "lake").iterdir()} <= allowed
         self._check_versions(place)
 

@@ -54,12 +54,6 @@ def test_times_that_have_no_common_unit(
         assert tree_of(tmp_path) == before
 
 
-def test_times_that_are_not_compared_are_not_checked(io: Any, tmp_path: Path) -> None:
-    far_times(tmp_path / "d")
-    assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
-    assert values(tmp_path / "d", "id") == [[1], [2, 3]]
-
-
 @pytest.mark.parametrize("statistics", [True, False])
 def test_times_of_several_units_that_fit_are_joined(io: Any, tmp_path: Path, statistics: bool) -> None:
     lists = pa.list_(pa.duration("s")), pa.list_(pa.duration("us"))
@@ -118,20 +112,6 @@ def test_nan_is_above_all_numbers(io: Any, tmp_path: Path, columns: list[str]) -
     assert optimize().compacted_file_count == 1
     check_no_overlap(tmp_path / "d", columns)
     assert optimize().compacted_file_count == 0
-
-
-@pytest.mark.parametrize("curve", ["zorder", "hilbert"])
-def test_nan_on_a_curve(io: Any, tmp_path: Path, curve: str) -> None:
-    """A file with NaN has NaN as its upper bound, so it overlaps files with higher numbers."""
-    optimize = partial(
-        io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target_rows_per_file=3, curve=curve
-    )
-    put(tmp_path / "d" / "a.parquet", pa.table({"x": [1.0, NAN, 2.0], "y": [1.0, 2.0, 3.0]}))
-    optimize()
-    put(tmp_path / "d" / "b.parquet", pa.table({"x": [10.0, 11.0, 12.0], "y": [1.0, 2.0, 3.0]}))
-    assert optimize().compacted_file_count == 2
-    put(tmp_path / "d" / "c.parquet", pa.table({"x": [10.0, 11.0, 12.0], "y": [101.0, 102.0, 103.0]}))
-    assert optimize().compacted_file_count == 1
 
 
 @pytest.mark.parametrize("statistics", [True, False])
