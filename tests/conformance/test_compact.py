@@ -52,13 +52,6 @@ def test_smallest_files_are_joined_first_and_large_ones_are_kept(io: Any, tmp_pa
     assert "join" in reasons["f02.parquet"]
 
 
-@pytest.mark.scenario("MD-5.3")
-def test_either_threshold_ends_a_group(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [10] * 6)
-    both = io.compact_parquet_dataset(str(tmp_path / "d"), target_mb_per_file=1, target_rows_per_file=25, dry_run=True)
-    assert [len(group) for group in groups(both)] == [2, 2, 2]
-
-
 @pytest.mark.scenario("UP-07")
 def test_sizes_come_near_the_target(io: Any, tmp_path: Path, rng: Any) -> None:
     texts = [f"{rng.random():.17f}" for _ in range(60_000)]
@@ -111,14 +104,6 @@ def test_order_schema_and_metadata_are_kept(io: Any, tmp_path: Path) -> None:
     chunk = pq.read_metadata(path).row_group(0).column(0)
     assert (chunk.compression, chunk.has_column_index) == ("ZSTD", True)
     assert result.compression_codec == "zstd"
-
-
-@pytest.mark.scenario("MD-5.4")
-def test_another_codec_rewrites_a_single_file_too(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [5])
-    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1, compression="zstd")
-    assert check_upkeep(compact, tmp_path / "d")["compression_codec"] == "zstd"
-    assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
 
 
 def two_files_a_day(dataset: Path, *days: str) -> None:
@@ -208,13 +193,6 @@ def test_an_empty_file_of_another_type_is_joined(io: Any, tmp_path: Path) -> Non
     assert values(tmp_path / "d", "id") == [[2, 1, 3]]
 
 
-def test_files_of_several_codecs_get_that_of_most_bytes(io: Any, tmp_path: Path) -> None:
-    for i, (count, codec) in enumerate([(5, "snappy"), (500, "zstd"), (5, "snappy")]):
-        put(tmp_path / "d" / f"{i}.parquet", numbers(list(range(count))), compression=codec)
-    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
-    assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
-
-
 def test_empty_files_are_joined_with_others(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [0, 3, 0, 2])
     check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
@@ -231,21 +209,6 @@ def test_limits_bound_a_run_and_the_next_run_continues(io: Any, tmp_path: Path) 
     assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [40, 40, 40]
 
 
-def test_a_group_larger_than_the_limit_is_cut(io: Any, tmp_path: Path) -> None:
-    paths = small_files(tmp_path / "d", [10] * 6)
-    size = sum(path.stat().st_size for path in paths[:3])
-    result = io.compact_parquet_dataset(str(tmp_path / "d"), 1, max_bytes=size + 1)
-    assert result.compacted_file_count == 3
-
-
-def test_a_long_run_commits_several_times(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [10] * 8)
-    result = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, max_groups_per_commit=3)
-    assert len(result.commits) == 2
-    assert len(set(result.commits)) == 2
-    assert sorted(i for ids in values(tmp_path / "d", "id") for i in ids) == list(range(80))
-
-
 @pytest.mark.scenario("MD-5.10")
 def test_a_file_added_during_the_run_is_kept(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [5, 5])
@@ -258,13 +221,6 @@ def test_a_file_added_during_the_run_is_kept(io: Any, tmp_path: Path) -> None:
 
     io.compact_parquet_dataset(str(tmp_path / "d"), 1, progress=append)
     assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [1, 10]
-
-
-def test_progress_counts_groups(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [10] * 4)
-    seen: list[Any] = []
-    io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, progress=seen.append)
-    assert (seen[-1].operation, seen[-1].stage, seen[-1].done, seen[-1].total) == ("compact", "write", 2, 2)
 
 
 @pytest.mark.scenario("MD-API", "UP-07", "MD-5.1")

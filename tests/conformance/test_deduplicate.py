@@ -64,12 +64,6 @@ def test_order_columns_choose_the_row(io: Any, tmp_path: Path, order_by: Any, ex
     assert kept(tmp_path / "d") == expected
 
 
-def test_nulls_are_lowest_and_ties_go_to_the_later_row(io: Any, tmp_path: Path) -> None:
-    files_of(tmp_path / "d", [1, 1], [1, 2, 2], ts=[[None, 4], [4, None, None]])
-    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", "ts")
-    assert kept(tmp_path / "d") == [2, 4]
-
-
 @pytest.mark.scenario("UP-47")
 def test_a_dry_run_counts_and_writes_nothing(io: Any, tmp_path: Path) -> None:
     files_of(tmp_path / "d", [1, 2], [1, 2], [3])
@@ -118,12 +112,6 @@ def test_a_partition_column_that_folder_and_file_disagree_on(
             io.deduplicate_parquet_dataset(str(tmp_path / "d"), null_keys="match", dry_run=dry_run, **call)
     assert tree_of(tmp_path) == before
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
-
-
-def test_a_folder_that_cannot_be_read_as_the_files_type(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=mon" / "x.parquet", numbers([5], day=[1]))
-    with pytest.raises(errors.PartitionError, match=r"has rows with day='1', but its folder is for day='mon'"):
-        io.deduplicate_parquet_dataset(str(tmp_path / "d"), ["id", "day"])
 
 
 @pytest.mark.scenario("UP-13")

@@ -61,12 +61,6 @@ def test_a_plan_is_frozen_picklable_and_printable(io: Any, tmp_path: Path) -> No
     assert "statistics" in str(plan)
 
 
-def test_a_dry_run_of_a_missing_target_creates_nothing(io: Any, tmp_path: Path) -> None:
-    plan = io.merge(numbers([1]), str(tmp_path / "no" / "d"), strategy="upsert", key_columns=["id"], dry_run=True)
-    assert (plan["inserted"], plan["total"]) == (1, 1)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_stage_of_progress_ends_at_its_total(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     told: list[Any] = []
@@ -76,12 +70,6 @@ def test_every_stage_of_progress_ends_at_its_total(io: Any, tmp_path: Path) -> N
     assert last, "the callback was never called"
     assert all(event.done == event.total for event in last.values()), last
     assert {event.operation for event in told} == {"merge"}
-
-
-def test_a_progress_bar_on_request(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    call: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"], "progress": True}
-    assert io.merge(numbers([1], "new"), str(tmp_path / "d"), **call).updated == 1
 
 
 def planned(io: Any, folder: Path) -> MergePlan:

@@ -123,26 +123,6 @@ def test_deduplicate_keeps_the_highest(io: Any, tmp_path: Path) -> None:
     assert [row for row in look(dataset) if row[0] in (1, 50)] == [(1, "c"), (50, "y")]
 
 
-@pytest.mark.parametrize(
-    ("order", "kept"),
-    [(None, "last"), (["-seq"], "low"), (["seq"], "tie2"), (["grp", "seq"], "first"), (["grp", "-seq"], "null")],
-)
-@pytest.mark.scenario("UP-26", "UP-42")
-def test_deduplicate_orders(io: Any, tmp_path: Path, order: list[str] | None, kept: str) -> None:
-    source = pa.table(
-        {
-            "id": [1] * 6,
-            "v": ["first", "tie1", "tie2", "low", "null", "last"],
-            "seq": pa.array([5, 9, 9, 1, None, 2]),
-            "grp": ["b", "a", "a", "a", "b", "a"],
-        }
-    )
-    if order == ["-seq"]:
-        source = source.filter(pa.array([True, True, True, True, False, True]))
-    io.merge(source, str(tmp_path / "d"), strategy="deduplicate", key_columns=["id"], dedup_order_by=order)
-    assert look(tmp_path / "d") == [(1, kept)]
-
-
 @pytest.mark.parametrize(("pick", "value"), [("first", "one"), ("last", "two")])
 @pytest.mark.parametrize("strategy", ["upsert", "update", "insert", "full_merge"])
 def test_duplicate_source_keys_by_request(io: Any, tmp_path: Path, strategy: str, pick: str, value: str) -> None:
@@ -187,16 +167,6 @@ def test_the_whole_row_is_replaced(io: Any, tmp_path: Path) -> None:
     assert look(tmp_path / "d", "id", "a", "b") == [(1, None, None), (2, "y", 2.5)]
 
 
-@pytest.mark.scenario("IO-11")
-def test_composite_keys_are_tuples(io: Any, tmp_path: Path) -> None:
-    target = pa.table({"id": [1, 2], "category": ["A", "B"], "v": ["old", "old"]})
-    put(tmp_path / "d" / "a.parquet", target)
-    source = pa.table({"id": [1, 1, 2], "category": ["A", "B", "A"], "v": ["new"] * 3})
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id", "category"])
-    assert counts(result) == (2, 1, 0, 4)
-    assert [row[2] for row in look(tmp_path / "d", "id", "category", "v")] == ["new", "new", "new", "old"]
-
-
 @pytest.mark.parametrize(("bits", "type_"), [("u8", pa.float64()), ("u4", pa.float32()), ("u2", pa.float16())])
 def test_every_nan_is_the_same_nan(io: Any, tmp_path: Path, bits: str, type_: pa.DataType) -> None:
     """NaN has many bit patterns; as keys they match, and as values they are equal."""
@@ -220,15 +190,6 @@ def test_text_is_never_a_number(io: Any, tmp_path: Path) -> None:
 def test_one_key_may_be_given_as_text(io: Any, dataset: Path) -> None:
     result = io.merge(numbers([1], "new"), str(dataset), strategy="update", key_columns="id")
     assert result.updated == 1
-
-
-@pytest.mark.scenario("UP-31")
-@pytest.mark.parametrize("batch_rows", [1, 7, 10_000])
-def test_batch_rows_never_changes_the_outcome(io: Any, dataset: Path, batch_rows: int) -> None:
-    options: dict[str, Any] = {"strategy": "full_merge", "key_columns": ["id"], "batch_rows": batch_rows}
-    result = io.merge(numbers([*range(5, 40)], "new"), str(dataset), **options)
-    assert counts(result) == (10, 25, 5, 35)
-    assert [row[0] for row in sorted(look(dataset))] == list(range(5, 40))
 
 
 def test_a_result_reads_as_mapping_json_and_table(io: Any, dataset: Path) -> None:

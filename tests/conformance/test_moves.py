@@ -106,14 +106,6 @@ def test_a_file_whose_values_differ_from_its_folder_is_an_error(io: Any, tmp_pat
     assert tree_of(tmp_path) == before
 
 
-def test_rows_outside_partition_folders_move_into_them(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=a" / "a.parquet", numbers([1], day=["a"]))
-    put(tmp_path / "d" / "outside.parquet", numbers([2, 3], day=["b", "a"]))
-    result = io.update(str(tmp_path / "d"), set={"day": "'a'"}, where="true")
-    assert stats(result) == (0, 3, 0, 3, 1, 2)
-    assert rows_of(io, tmp_path / "d", "id", "day") == [(1, "a"), (2, "a"), (3, "a")]
-
-
 @pytest.mark.names_stay
 def test_moved_rows_keep_all_types_and_the_codec(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(

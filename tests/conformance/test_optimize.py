@@ -16,8 +16,7 @@ import pytest
 
 import fsspeckit
 from conformance.rows import duckdb_rows
-from conformance.upkeep import bag_of, check_upkeep, values
-from fsspeckit.common import errors
+from conformance.upkeep import check_upkeep, values
 from fsspeckit.datasets.pyarrow import optimize_parquet_dataset_pyarrow
 from inside import lower
 from kit import data_files, numbers, put, table_of, tree_of
@@ -84,16 +83,6 @@ def test_curves_cluster_rows_that_are_near_in_all_columns(io: Any, tmp_path: Pat
     assert max(np.mean(spans, axis=0)) < 32, spans
 
 
-@pytest.mark.parametrize("curve", CURVES)
-@pytest.mark.parametrize("same", [0, None])
-def test_equal_rows_are_split_evenly(io: Any, tmp_path: Path, curve: str, same: Any) -> None:
-    """All rows are equal, but they are still distributed over all files."""
-    for i in range(4):
-        put(tmp_path / "d" / f"{i}.parquet", pa.table({"a": pa.array([same] * 50, pa.int64()), "b": ["x"] * 50}))
-    io.optimize_parquet_dataset(str(tmp_path / "d"), ["a", "b"], curve=curve, target_rows_per_file=40)
-    assert [len(a) for a in values(tmp_path / "d", "a")] == [40] * 5
-
-
 # What is left alone
 
 
@@ -116,27 +105,6 @@ def test_only_new_and_overlapping_files_are_rewritten(io: Any, tmp_path: Path, c
     if curve == "linear":
         ranges = sorted((min(x), max(x)) for x in values(tmp_path / "d", "x"))
         assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
-
-
-def test_a_new_file_beyond_all_others_joins_none_of_them(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d")
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["b"], target_rows_per_file=300)
-    optimize()
-    before = tree_of(tmp_path / "d")
-    new = pa.table({"a": [1], "b": [1e9], "s": ["x"], "n": [1]})
-    io.write_dataset(new, str(tmp_path / "d"))
-    assert optimize().compacted_file_count == 1
-    after = tree_of(tmp_path / "d")
-    assert {path: after[path] for path in before} == before
-
-
-def test_force_another_order_or_codec_rewrite(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d")
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), target_rows_per_file=300)
-    for call in ({}, {"force": True}, {"curve": "hilbert"}, {"compression": "zstd", "curve": "hilbert"}):
-        assert optimize(["a", "b"], **call).compacted_file_count > 0, call
-    assert optimize(["a", "b"], curve="hilbert").compacted_file_count == 0
-    assert optimize(["b", "a"], curve="hilbert").compacted_file_count > 0
 
 
 def test_a_merge_that_changes_the_order_makes_its_file_unsorted(io: Any, tmp_path: Path) -> None:
@@ -198,32 +166,6 @@ def test_ranges_larger_than_memory_are_split_on_disk(
     assert [len(n) for n in values(tmp_path / "d", "n")] == [400] * 3
     if curve == "linear":
         assert in_order(whole(tmp_path / "d"), ["a", "s"])
-
-
-def test_limits_and_commits(io: Any, tmp_path: Path) -> None:
-    for day in "abcd":
-        scattered(tmp_path / "d" / f"day={day}", files=2, rows=20)
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "a", target_rows_per_file=20)
-    first = optimize(max_files=5)
-    assert (first.compacted_file_count, len(first.skipped_files)) == (4, 4)
-    assert all("max_files=5" in reason for reason in first.skipped_files.values())
-    rest = optimize(max_groups_per_commit=1)
-    assert (rest.compacted_file_count, len(rest.commits)) == (4, 2)
-    assert optimize().compacted_file_count == 0
-    scattered(tmp_path / "e", files=2)
-    small = io.optimize_parquet_dataset(str(tmp_path / "e"), "a", max_bytes=10)
-    assert small.compacted_file_count == 0
-    assert all("max_bytes=10" in reason for reason in small.skipped_files.values())
-
-
-def test_bloom_filters_and_row_groups(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d")
-    io.optimize_parquet_dataset(str(tmp_path / "d"), "a", bloom_filter_columns=["s", "n"], row_group_size=100)
-    meta = pq.read_metadata(data_files(tmp_path / "d")[0])
-    assert {meta.row_group(i).num_rows for i in range(meta.num_row_groups)} == {100}
-    with_filter = {meta.row_group(0).column(i).path_in_schema for i in range(4)
-                   if meta.row_group(0).column(i).bloom_filter_offset is not None}  # fmt: skip
-    assert with_filter == {"s", "n"}
 
 
 def test_empty_files(io: Any, tmp_path: Path) -> None:
@@ -289,16 +231,3 @@ def test_the_functions(tmp_path: Path) -> None:
         ]
         == 0
     )
-
-
-def test_a_file_changed_during_the_run_is_a_conflict(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d", files=2)
-    rows = bag_of(tmp_path / "d")
-
-    def remove(event: Any) -> None:
-        if event.stage == "sort":
-            (tmp_path / "d" / "in-0-1.parquet").unlink(missing_ok=True)
-
-    with pytest.raises(errors.CommitConflictError, match="again"):
-        io.optimize_parquet_dataset(str(tmp_path / "d"), "a", progress=remove, retries=0)
-    assert len(bag_of(tmp_path / "d")) < len(rows)

@@ -225,12 +225,6 @@ def test_rows_of_the_same_partition_as_their_folder(io: Any, tmp_path: Path, kin
     assert [row[0] for row in look(tmp_path / "d")] == [1, 2, 7]
 
 
-def test_a_row_with_nan_is_in_the_folder_of_nan(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "p=nan" / "x.parquet", numbers([1], p=[float("nan")]))
-    put(tmp_path / "d" / "p=0.0" / "x.parquet", numbers([2], p=[-0.0]))
-    assert io.merge(numbers([1], "new", p=[float("nan")]), str(tmp_path / "d"), **UPSERT).updated == 1
-
-
 def test_an_append_does_not_read_rows_of_other_files(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=1" / "x.parquet", numbers([1], day=[2]))
     io.write_dataset(numbers([2], day=[1]), str(tmp_path / "d"))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from fsspeckit import FilterError, SchemaMismatchError
-from kit import by_day, numbers, put, three_files, tree_of
+from kit import by_day, numbers, put, three_files
 
 
 def ids(table: pa.Table) -> list[int]:
@@ -103,18 +103,6 @@ def test_threads_do_not_change_the_result(io: Any, tmp_path: Path, use_threads: 
     three_files(tmp_path / "d")
     read = io.read_parquet(str(tmp_path / "d"), use_threads=use_threads)
     assert read["id"].to_pylist() == list(range(30))
-
-
-def test_reading_writes_nothing(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    io.read_parquet(str(tmp_path / "d"))
-    assert tree_of(tmp_path) == before
-
-
-def test_partition_columns_come_last(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "y=1" / "m=2" / "a.parquet", numbers([1]))
-    assert io.read_parquet(str(tmp_path / "d")).schema.names == ["id", "v", "y", "m"]
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.PARQUET", "a.parq", "a.pq", "a.Pq", "_p=1/a.parquet"])

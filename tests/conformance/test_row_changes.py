@@ -90,12 +90,6 @@ def test_a_delete_in_a_feed_needs_only_its_key(io: Any, tmp_path: Path) -> None:
     assert look(tmp_path / "d", "id", "v", "lsn") == [(2, "new", 6), (3, "old", 9), (7, "new", 6)]
 
 
-def test_a_new_dataset_has_the_columns_that_a_condition_reads(io: Any, tmp_path: Path) -> None:
-    source = numbers([1, 2], n=[5, -1])
-    io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id", delete_when="n < 0")
-    assert look(tmp_path / "d", "id", "v", "n") == [(1, "old", 5)]
-
-
 def test_rows_that_delete_may_have_nulls_in_required_columns(io: Any, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False)])
     put(tmp_path / "d" / "a.parquet", numbers([1, 2]).cast(schema))

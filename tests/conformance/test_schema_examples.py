@@ -51,18 +51,6 @@ def test_a_wider_source_promotes_every_file_in_one_commit(io: Any, tmp_path: Pat
     assert tree_of(tmp_path) == before
 
 
-@pytest.mark.parametrize(("target", "source"), [(pa.int64(), pa.uint64()), (pa.uint64(), pa.int64())])
-def test_signed_and_unsigned_are_merged_if_the_values_fit(
-    io: Any, tmp_path: Path, target: pa.DataType, source: pa.DataType
-) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1, 2], target), "v": ["old", "old"]}))
-    update = pa.table({"id": pa.array([2, 3], source), "v": ["new", "new"]})
-    result = io.merge(update, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert (result.inserted, result.updated) == (1, 1)
-    assert look(tmp_path / "d") == [(1, "old"), (2, "new"), (3, "new")]
-    assert len({schema.field("id").type for schema in schemas(tmp_path / "d")}) == 1
-
-
 def test_a_value_that_does_not_fit_the_wider_type(io: Any, tmp_path: Path) -> None:
     """Nanoseconds have a smaller range: a stored date of the year 148108 cannot be converted."""
     table = pa.table({"id": [1, 2], "at": pa.array([1, 2**62], pa.timestamp("us"))})
@@ -109,14 +97,6 @@ def test_evolve_accepts_a_source_with_only_keys(io: Any, tmp_path: Path, strateg
     assert (result.inserted, result.updated) == (0, 3)
     assert result.unchanged == 3
     assert look(tmp_path / "d", "id", "v") == [(i, "old") for i in range(9)]
-
-
-def test_column_order_of_the_source_does_not_matter(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "a": ["x"], "b": ["y"]}))
-    source = pa.table({"b": ["B"], "a": ["A"], "id": [1]})
-    io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert schemas(tmp_path / "d")[0].names == ["id", "a", "b"]
-    assert look(tmp_path / "d", "id", "a", "b") == [(1, "A", "B")]
 
 
 @pytest.mark.names_stay

@@ -105,12 +105,6 @@ def test_polars_string_views_and_large_types(io: Any, tmp_path: Path) -> None:
         assert pq.read_schema(path).equals(table.schema)
 
 
-def test_a_pandas_index_is_not_a_column(io: Any, tmp_path: Path) -> None:
-    frame = pd.DataFrame({"id": [1, 2], "v": ["a", "b"]}).iloc[1:]
-    io.write_dataset(frame, str(tmp_path / "d"))
-    assert io.read_parquet(str(tmp_path / "d")).column_names == ["id", "v"]
-
-
 @pytest.mark.scenario("UP-06", "PM-07")
 def test_a_hive_partitioned_source_brings_its_partitions(io: Any, tmp_path: Path) -> None:
     by_day(tmp_path / "d", mon=[1, 2], tue=[3, 4])
@@ -142,15 +136,6 @@ def test_files_of_a_source_folder_that_are_not_data_are_skipped(io: Any, tmp_pat
     (tmp_path / "s" / "_SUCCESS").touch()
     result = io.merge(str(tmp_path / "s"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
     assert (result.source_count, result.updated) == (1, 1)
-
-
-def test_a_source_of_many_files_and_row_groups(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    for i in range(5):
-        put(tmp_path / "s" / f"{i}.parquet", numbers(list(range(i * 20, i * 20 + 20)), "new"), row_group_size=3)
-    result = io.merge(str(tmp_path / "s"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert (result.inserted, result.updated) == (70, 30)
-    assert sorted(row[0] for row in look(tmp_path / "d")) == list(range(100))
 
 
 def test_a_dataset_can_be_merged_into_itself(io: Any, tmp_path: Path) -> None:

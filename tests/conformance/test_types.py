@@ -6,7 +6,8 @@ import itertools
 import re
 import tempfile
 from collections.abc import Sequence
-from functools import partial
+from functools import cmp_to_key, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,32 @@ def _check_key(io: Any, folder: Path, kind: Kind, values: list[Any]) -> None:
     ordered = [canonical(key) for file in data_files(folder) for key in table_of(file)["k"]]
     assert len(ordered) == len(left)
     assert all(itertools.starmap(is_ordered, itertools.pairwise(ordered))), kind.name
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_type_as_a_sequence(io: Any, group: str) -> None:
+    """A history has the rows in the order of the sequence, and its type."""
+
+    def check(given: Given) -> None:
+        for name in GROUPS[group]:
+            kind, options = KEY_KINDS[name], {"key_columns": "id", "sequence_by": "at", "scd_type": 2}
+            values = [each for each in different(given[name], kind.target) if each == each]
+            at = sorted(values, key=cmp_to_key(partial(compared, kind.target)))
+            with tempfile.TemporaryDirectory() as folder:
+                for some in (at[::-2], at[-2::-2]):
+                    column = pa.array(some, kind.target)
+                    rows = pa.table({"id": [1] * len(some), "v": [at.index(each) for each in some], "at": column})
+                    io.apply_changes(rows, str(Path(folder, "d")), **options)
+                found = sorted(rows_of(io.read_parquet(str(Path(folder, "d")))), key=itemgetter("v"))
+            starts, ends = ([row[end] for row in found] for end in ("valid_from", "valid_to"))
+            assert starts == [canonical(each) for each in pa.array(at, kind.target)], name
+            assert ends == [*starts[1:], None], name
+
+    run_examples(f"sequence {group}", 2, KEYS, check)
+
+
+def compared(type_: pa.DataType, one: Any, other: Any) -> int:
+    return -1 if is_ordered(*map(canonical, pa.array([one, other], type_))) else 1
 
 
 def keyed(part: list[Any], type_: pa.DataType, v: str) -> pa.Table:

@@ -128,23 +128,6 @@ def test_only_overlapping_files_are_rewritten(io: Any, tmp_path: Path, type_: pa
     check_no_overlap(tmp_path / "d", ["x"])
 
 
-@pytest.mark.parametrize("type_", [pa.int64(), *ODD.values()], ids=["int64", *ODD])
-@pytest.mark.parametrize("tied", [False, True])
-def test_limited_runs_end_without_overlap(io: Any, tmp_path: Path, type_: pa.DataType, tied: bool) -> None:
-    numbers = np.random.default_rng(5).permutation(240)
-    columns = ["t", "x", "n"] if tied else ["x"]
-    for i in range(6):
-        part = numbers[40 * i : 40 * i + 40].tolist()
-        table = pa.table({"t": [n // 200 for n in part], "x": typed(part, type_), "n": part})
-        put(tmp_path / "d" / f"{i}.parquet", table)
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), columns, target_rows_per_file=40)
-    for _ in range(20):
-        if not optimize(max_files=3).compacted_file_count:
-            break
-    check_no_overlap(tmp_path / "d", columns)
-    assert optimize().compacted_file_count == 0
-
-
 def dictionary_bytes(file: Path, column: str) -> int:
     """Bytes of the dictionaries of a column, of all row groups."""
     meta = pq.read_metadata(file)

@@ -47,22 +47,6 @@ def test_duplicates_are_dropped_and_small_files_joined_in_one_pass(io: Any, tmp_
     assert found == sorted({i for ids in parts.values() for i in ids})
 
 
-def test_limits_count_sorted_and_deduplicated_files(io: Any, tmp_path: Path) -> None:
-    for i in range(4):
-        put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": [10 * i, 10 * i + 1, 10 * i + 2], "id": [i, 77, i]}))
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=3)
-    optimize()
-    for i in range(2):
-        put(tmp_path / "d" / f"new-{i}.parquet", pa.table({"x": [1000 + i], "id": [100 + i]}))
-    limited = partial(optimize, deduplicate_key_columns="id", dedup_order_by="x", max_files=3)
-    plan = limited(dry_run=True)
-    found = [limited().compacted_file_count for _ in range(3)]
-    assert plan.compacted_file_count == found[0] == 3
-    assert (found[1] <= 3, found[2]) == (True, 0)
-    size = max(path.stat().st_size for path in data_files(tmp_path / "d"))
-    assert optimize(force=True, max_bytes=size).rewritten_bytes <= size
-
-
 def test_a_limit_below_the_only_group_still_makes_progress(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 6)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=40, max_files=3)
@@ -153,26 +137,3 @@ def test_only_files_without_the_requested_property_are_rewritten(
     optimize()
     result = optimize(**options)
     assert (result.compacted_file_count, len(result.skipped_files)) == (1, 2)
-
-
-def test_a_bloom_filter_of_a_column_that_some_files_lack_is_written_once(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=1" / "a.parquet", pa.table({"x": [2, 1], "s": ["a", "b"]}))
-    put(tmp_path / "d" / "day=2" / "a.parquet", pa.table({"x": [2, 1]}))
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", bloom_filter_columns=["s"])
-    assert [optimize().compacted_file_count for _ in range(2)] == [2, 0]
-
-
-def test_sort_columns_cannot_be_a_set(io: Any, tmp_path: Path) -> None:
-    """Columns to sort by cannot be a set; other names can."""
-    for day in "abc":
-        scattered(tmp_path / "d" / f"day={day}", 2)
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"))
-    for call in (
-        {"zorder_columns": {"x", "y"}},
-        {"deduplicate_key_columns": frozenset(["x", "y"])},
-        {"deduplicate_key_columns": "x", "dedup_order_by": {"y", "n"}},
-    ):
-        with pytest.raises(ValueError, match=r"is a set, which has no order\. Pass a list"):
-            optimize(**call)
-    result = optimize("x", partition_filter={"day=a", "day=b"}, bloom_filter_columns={"y", "n"})
-    assert (result.compacted_file_count, result.after_file_count) == (4, 2)
