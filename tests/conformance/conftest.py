@@ -26,14 +26,12 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 BOUNDED = {
     "spark-exchange": (
         "test_merge_examples",
-        "test_merge_properties",
         "test_partition_examples",
         "test_dry_run",
         "test_history",
         "test_moves",
         "test_row_changes",
         "test_replace_where",
-        "test_conflicts",
     )
 }
 """Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""

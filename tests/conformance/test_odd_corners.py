@@ -153,7 +153,7 @@ def test_files_with_too_many_values_for_their_codes_are_not_joined(
     assert pq.read_table(path).num_rows == 600
 
 
-@pytest.mark.scenario("UP-05", "UP-28", "UP-30", "PM-06")
+@pytest.mark.scenario("UP-05", "UP-28", "UP-30", "UP-31", "UP-32", "PM-06")
 @pytest.mark.parametrize("strategy", oracle.STRATEGIES)
 @pytest.mark.parametrize("order", ["sorted", "clustered", "random"])
 def test_larger_tables(io: Any, tmp_path: Path, rng: random.Random, strategy: str, order: str) -> None:

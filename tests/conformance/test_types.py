@@ -211,6 +211,7 @@ def test_each_type_as_an_order(io: Any, group: str) -> None:
     run_examples(f"order {group}", 2, KEYS, check)
 
 
+@pytest.mark.scenario("IO-11")
 def test_one_key_of_columns_of_all_types(io: Any) -> None:
     """Each row differs from the first one in one column only."""
 
