@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from conformance.effort import share_examples
+from conformance.effort import chosen, share_examples
 from inside import by_exchange, by_shuffle, lower, publish_by
 from sweeps import sweep_size
 
@@ -57,8 +56,8 @@ def _names_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(autouse=True)
 def _effort(request: pytest.FixtureRequest) -> None:
-    chosen = getattr(request.node, "callspec", None)
-    share_examples(SHARE.get(chosen.params.get("engine"), 1) if chosen is not None else 1)
+    called = getattr(request.node, "callspec", None)
+    share_examples(SHARE.get(called.params.get("engine"), 1) if called is not None else 1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -67,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _engine_of(item) and not _is_left_out(item):
             variations.setdefault((_engine_of(item), item.nodeid.partition("[")[0]), []).append(item)
-    kept = {item for (engine, name), found in variations.items() for item in _chosen(engine, name, found)}
+    kept = {item for (engine, name), found in variations.items() for item in chosen(engine, name, found)}
     left_out = [item for item in items if _engine_of(item) and item not in kept]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -76,8 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _engine_of(item: pytest.Item) -> str:
-    chosen = getattr(item, "callspec", None)
-    engine = chosen.params.get("engine", "") if chosen is not None else ""
+    called = getattr(item, "callspec", None)
+    engine = called.params.get("engine", "") if called is not None else ""
     return engine if engine in ENGINES else ""
 
 
@@ -86,13 +85,6 @@ def _is_left_out(item: pytest.Item) -> bool:
     if engine.startswith("spark") and item.get_closest_marker("one_process"):
         return True
     return not sweep_size().full and engine in BOUNDED and item.path.stem not in BOUNDED[engine]
-
-
-def _chosen(engine: str, name: str, found: list[pytest.Item]) -> list[pytest.Item]:
-    """Variations of a test, evenly spread; tests start at different ones, so that together they meet all."""
-    sweep = sweep_size()
-    first = zlib.crc32(name.encode()) % len(found)
-    return sweep.sample(found[first:] + found[:first], sweep.variations.get(engine, len(found)))
 
 
 @pytest.fixture(scope="session", params=ENGINES)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
+from conformance.effort import for_each
 from conformance.upkeep import check_upkeep, sizes, values
 from fsspeckit.datasets.pyarrow import compact_parquet_dataset_pyarrow
 from kit import data_files, look, numbers, put, table_of, tree_of
@@ -123,8 +124,8 @@ def upkeep(io: Any, dataset: Path) -> list[Callable[..., Any]]:
 
 @pytest.mark.scenario("UP-13", "MD-5.8")
 @pytest.mark.parametrize("operation", [0, 1, 2], ids=["compact", "optimize", "deduplicate"])
-@pytest.mark.parametrize(
-    ("wanted", "selected"),
+@for_each(
+    "wanted, selected",
     [
         ("day=1/", ["1"]),
         (["day=1/", "day=2/"], ["1", "2"]),

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from conformance.effort import for_each
 from fsspeckit import CommitConflictError, DocumentError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from inside import MergePlan
@@ -97,7 +98,7 @@ def test_a_pinned_plan_is_executed_exactly(io: Any, tmp_path: Path) -> None:
         io.merge(rows, str(folder), strategy="full_merge", key_columns="id", plan=plan)
 
 
-@pytest.mark.parametrize("change", ["dataset", "counts", "equal counts"])
+@for_each("change", ["dataset", "counts", "equal counts"])
 def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: str) -> None:
     folder = tmp_path / "d"
     plan = planned(io, folder)
@@ -114,7 +115,7 @@ def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: s
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ["../x.parquet", "/x.parquet", "a/../x.parquet", "x.txt", "_x.parquet", "kept"])
+@for_each("name", ["../x.parquet", "/x.parquet", "a/../x.parquet", "x.txt", "_x.parquet", "kept"])
 def test_a_plan_whose_files_are_not_those_of_the_dataset_is_refused(io: Any, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "d"
     plan = planned(io, folder)

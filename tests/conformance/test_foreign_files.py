@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from conformance.effort import for_each
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
 from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
 from inside import (
@@ -198,7 +199,7 @@ CHANGES: dict[str, Callable[[Any, str], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("rows", [1, 7])
+@for_each("rows", [1, 7])
 def test_a_footer_whose_row_count_differs_from_its_row_groups_is_damaged(
     io: Any, tmp_path: Path, change: Callable[[Any, str], Any], rows: int
 ) -> None:
@@ -246,7 +247,7 @@ LOSSY: dict[str, Callable[[Any, Path], Any]] = {
 
 
 @pytest.mark.parametrize("change", LOSSY)
-@pytest.mark.parametrize("nested", [False, True])
+@for_each("nested", [False, True])
 def test_nanoseconds_of_int96_are_never_truncated(io: Any, tmp_path: Path, change: str, nested: bool) -> None:
     """fsspeckit reads INT96 as microseconds, so values with nanoseconds are an error, in later row groups too."""
     times = pa.array([0, 1_000, 1_000_001, 2_000], pa.timestamp("ns"))

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from conformance.effort import for_each
 from fsspeckit import KeyColumnError, SchemaMismatchError
 from kit import tree_of
 
@@ -65,8 +66,8 @@ def test_a_change_closes_the_open_row(io: Any, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
+@for_each(
+    "change, expected",
     [
         ((1, "x", 5), [("x", 5, 10), ("a", 10, 20), ("b", 20, None)]),
         ((1, "x", 15), [("a", 10, 15), ("x", 15, 20), ("b", 20, None)]),
@@ -145,7 +146,7 @@ BAD_HISTORIES = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_HISTORIES)
+@for_each("name", BAD_HISTORIES)
 def test_a_dataset_that_is_not_a_history_stays(io: Any, tmp_path: Path, name: str) -> None:
     table, error = BAD_HISTORIES[name]
     io.write_dataset(table, str(tmp_path / "d"))

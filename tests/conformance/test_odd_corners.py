@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conformance import oracle
+from conformance.effort import for_each
 from conformance.rows import bag, rows_of
 from fsspeckit.common.errors import SchemaMismatchError
 from kit import data_files, look, numbers, put, three_files, tree_of
@@ -42,14 +43,14 @@ def test_odd_column_names(io: Any, tmp_path: Path) -> None:
     assert [set(row.values()) for row in read.to_pylist()] == [{1, "old"}, {2, "new"}, {3, "new"}]
 
 
-@pytest.mark.parametrize("name", ODD_COLUMNS)
+@for_each("name", ODD_COLUMNS)
 def test_odd_names_of_key_columns(io: Any, tmp_path: Path, name: str) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({name: ["a", "b"], "v": [1, 1]}))
     result = io.merge(pa.table({name: ["b"], "v": [2]}), str(tmp_path / "d"), strategy="upsert", key_columns=name)
     assert (result.inserted, result.updated) == (0, 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     ["with space", "ü", "50%", "%20", "a#b", "a?b", "[a]", "*", "{x}", "x.parquet", "a=b", "..d", "'q'", "~d", "-d"],
 )
@@ -70,7 +71,7 @@ def test_a_folder_called_parquet_is_a_source_too(io: Any, tmp_path: Path) -> Non
     assert io.merge(str(tmp_path / "updates.parquet"), str(tmp_path / "d"), **UPSERT).updated == 2
 
 
-@pytest.mark.parametrize("spelling", ["trailing slash", "path object", "relative", "dots", "url", "double slash"])
+@for_each("spelling", ["trailing slash", "path object", "relative", "dots", "url", "double slash"])
 def test_spellings_of_one_path(io: Any, tmp_path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     full = str(tmp_path / "d")

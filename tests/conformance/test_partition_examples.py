@@ -12,6 +12,7 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
+from conformance.effort import for_each
 from conformance.layouts import ODD_VALUES
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_folders, typed_values
@@ -131,7 +132,7 @@ PARTITION_COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("kind", PARTITION_COLUMNS)
+@for_each("kind", PARTITION_COLUMNS)
 def test_partition_columns_of_any_flat_type(io: Any, tmp_path: Path, kind: str) -> None:
     table = numbers([1, 2, 3], p=PARTITION_COLUMNS[kind])
     io.write_dataset(table, str(tmp_path / "d"), partition_by=["p"])
@@ -186,9 +187,7 @@ DISAGREE = [
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize(
-    ("folder", "inside"), DISAGREE, ids=[f"{folder} {i}" for i, (folder, _) in enumerate(DISAGREE)]
-)
+@for_each("folder, inside", DISAGREE)
 def test_rows_of_another_partition_than_their_folder(
     io: Any, tmp_path: Path, folder: str, inside: pa.Array, statistics: bool
 ) -> None:
@@ -213,7 +212,7 @@ def test_rows_of_another_partition_than_their_folder(
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize("kind", PARTITION_COLUMNS)
+@for_each("kind", PARTITION_COLUMNS)
 def test_rows_of_the_same_partition_as_their_folder(io: Any, tmp_path: Path, kind: str, statistics: bool) -> None:
     column = PARTITION_COLUMNS[kind]
     for row, folder in enumerate(partition_folders({"p": column}).to_pylist()):
@@ -232,7 +231,7 @@ def test_an_append_does_not_read_rows_of_other_files(io: Any, tmp_path: Path) ->
     assert len(data_files(tmp_path / "d")) == 3
 
 
-@pytest.mark.parametrize("folders", [("p=x", "p=%78"), ("p=%78", "p=x")])
+@for_each("folders", [("p=x", "p=%78"), ("p=%78", "p=x")])
 def test_all_spellings_of_a_partition_are_overwritten(io: Any, tmp_path: Path, folders: tuple[str, ...]) -> None:
     for number, folder in enumerate(folders):
         put(tmp_path / "d" / folder / "f.parquet", numbers([number]))
@@ -242,8 +241,8 @@ def test_all_spellings_of_a_partition_are_overwritten(io: Any, tmp_path: Path, f
     assert look(tmp_path / "d", "id", "p") == [(5, "y"), (7, "x")]
 
 
-@pytest.mark.parametrize(
-    ("days", "replaced"),
+@for_each(
+    "days, replaced",
     [([1, 2], 1), ([1], 1), ([None, 1], None), (None, None)],
 )
 def test_rows_outside_the_partition_folders_are_not_forgotten(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from conformance.effort import for_each
 from fsspeckit.common.errors import ExpressionError, KeyColumnError
 from kit import look, numbers, put, tree_of
 
@@ -34,8 +35,8 @@ def test_nan_is_above_all_numbers_whatever_the_statistics(io: Any, tmp_path: Pat
     assert look(tmp_path / "d", "id", "f") == [(1, 1.0), (3, None), (4, 7.0), (5, 2.0)]
 
 
-@pytest.mark.parametrize(
-    ("folder", "other", "where"),
+@for_each(
+    "folder, other, where",
     [
         ("day=01", "day=2", "day = '01'"),
         ("day=1", "day=2", "day BETWEEN 1 AND 1"),
@@ -108,7 +109,7 @@ WIDER = {
 
 
 @pytest.mark.parametrize("name", WIDER)
-@pytest.mark.parametrize("call", ["merge", "feed"])
+@for_each("call", ["merge", "feed"])
 def test_sequences_are_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path, name: str, call: str) -> None:
     narrow, wide, old, new = WIDER[name]
     put(tmp_path / "d" / "a.parquet", numbers([1, 2], lsn=pa.array(old, narrow)))
@@ -124,7 +125,7 @@ def test_sequences_are_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path,
     assert look(tmp_path / "d") == [(1, "new"), (2, "old")]
 
 
-@pytest.mark.parametrize("name", [name for name in WIDER if name != "dictionaries"])
+@for_each("name", [name for name in WIDER if name != "dictionaries"])
 def test_a_scope_is_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path, name: str) -> None:
     narrow, wide, old, new = WIDER[name]
     put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=pa.array(old, narrow)))

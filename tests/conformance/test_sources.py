@@ -14,6 +14,7 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
+from conformance.effort import for_each
 from fsspeckit.common.errors import ColumnNameError
 from kit import by_day, look, numbers, put, three_files, tree_of
 
@@ -75,7 +76,7 @@ def test_merge_from_any_source(io: Any, tmp_path: Path, kind: str, strategy: str
     assert pq.read_schema(result.inserted_files[0]).types == [pa.int64(), pa.string()]
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@for_each("kind", SOURCES)
 def test_write_from_any_source(io: Any, tmp_path: Path, kind: str) -> None:
     source = SOURCES[kind](tmp_path / "source")
     result = io.write_dataset(source, str(tmp_path / "d"), max_rows_per_file=2)
@@ -83,7 +84,7 @@ def test_write_from_any_source(io: Any, tmp_path: Path, kind: str) -> None:
     assert look(tmp_path / "d") == [(1, "new"), (12, "new"), (50, "new")]
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@for_each("kind", SOURCES)
 def test_an_empty_source_of_any_kind(io: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "SOURCE", numbers([]).cast(SOURCE.schema))
     source = SOURCES[kind](tmp_path / "source") if kind not in ("pandas", "record batch") else SOURCE

@@ -307,8 +307,8 @@ class Life(RuleBasedStateMachine):
         elif isinstance(error, CommitConflictError) and ("retries=0" in step.call or "max_" in step.call):
             ends = [_run(before, [] if other is None else [other], step)]
             ends = [(state, True) for state, _ in ends]
-        elif isinstance(error, VersionNotFoundError) and other is not None and other.loses_versions:
-            ends = [(state, True) for state, _ in [_run(before, [other], step)]]
+        elif isinstance(error, VersionNotFoundError) and (other is None or other.loses_versions or not place.keeping):
+            ends = [(_run(before, [] if other is None else [other], step)[0], True)]
         if other is not None and isinstance(self.names["storage"].outcome, CommitConflictError):
             ends.append(_run(before, [step], step))
         if kind == "reader" and (seen := self.names["storage"].outcome) is not None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from conformance.effort import for_each
 from conformance.upkeep import values
 from fsspeckit.common import errors
 from kit import data_files, put, table_of, tree_of
@@ -31,8 +32,8 @@ def far_times(dataset: Path, statistics: bool = True) -> None:
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize(
-    ("operation", "call"),
+@for_each(
+    "operation, call",
     [
         ("compact", {"target_mb_per_file": 1}),
         ("compact", {"target_rows_per_file": 100}),
@@ -115,7 +116,7 @@ def test_nan_is_above_all_numbers(io: Any, tmp_path: Path, columns: list[str]) -
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize("type_", ODD.values(), ids=ODD)
+@for_each("type_", ODD.values())
 def test_only_overlapping_files_are_rewritten(io: Any, tmp_path: Path, type_: pa.DataType, statistics: bool) -> None:
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=100)
     put(tmp_path / "d" / "a.parquet", pa.table({"x": typed(range(300), type_)}), write_statistics=statistics)
