@@ -38,6 +38,7 @@ from fsspeckit.core.engine.protocol import OnDone, Scratch
 from fsspeckit.core.file_names import is_data_file, name_stem
 from fsspeckit.core.kernels.match_keys import batches
 from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
+from fsspeckit.core.operations import attempts
 from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
 from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
 from fsspeckit.core.results import MergePlan
@@ -45,6 +46,8 @@ from fsspeckit.core.storage import Entry, Handle, LocalStorage, Storage, Tree, f
 from fsspeckit.core.storage import disk as disk_calls
 from fsspeckit.core.storage import fsspec as fsspec_storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
+from fsspeckit.core.values.views import plain_schema
+from fsspeckit.datasets.engine_choice import choose_engine
 from fsspeckit.datasets.spark.exchange import _GatherBody, _read_ipc, _SplitBody
 from fsspeckit.datasets.spark.jobs import _Body, pack, place_results, unpack
 from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, share_table
@@ -71,6 +74,7 @@ __all__ = [
     "Struct",
     "TextFiles",
     "Tree",
+    "choose_engine",
     "disk_calls",
     "folders",
     "fsspec_storage",
@@ -79,6 +83,7 @@ __all__ = [
     "local",
     "name_stem",
     "parent",
+    "plain_schema",
     "read_struct",
     "resolve",
     "write_struct",
@@ -94,9 +99,10 @@ THRESHOLDS = {
     "rows of a part": ("fsspeckit.core.kernels.find_duplicates._PART_ROWS",),
     "rows of an item": ("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS",),
     "bytes of a range": ("fsspeckit.core.operations.optimize.RANGE_BYTES",),
-    "bytes of a small source": ("fsspeckit.datasets.spark.file_source.SMALL_BYTES",),
     "bytes of a part of a file": ("fsspeckit.core.dataset.parquet_source._PART_BYTES",),
     "pieces in memory": ("fsspeckit.core.engine.local._PIECES_IN_MEMORY",),
+    "bytes of a small dataset": ("fsspeckit.datasets.engine_choice.SMALL_BYTES",),
+    "bytes of a small file": ("fsspeckit.datasets.spark.file_source.SMALL_BYTES",),
 }
 
 
@@ -109,6 +115,27 @@ def lower(patch: pytest.MonkeyPatch, threshold: str, value: int = 1) -> None:
 def publish_by(patch: pytest.MonkeyPatch, mode: str) -> None:
     """Let all commits publish in one mode."""
     patch.setattr(Journal, "publish", mode)
+
+
+@contextmanager
+def before_commit(act: Callable[[], Any]) -> Iterator[None]:
+    """Act once, when the next operation has staged its change and begins to commit, or to remove versions."""
+    left = [act]
+
+    def late(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if left:
+                left.pop()()
+            return method(*arguments, **options)
+
+        return call
+
+    with (
+        mock.patch.object(Transaction, "commit", late(Transaction.commit)),
+        mock.patch.object(Journal, "expire", late(Journal.expire)),
+        mock.patch.object(attempts, "_FIRST_WAIT_SECONDS", 0.001),
+    ):
+        yield
 
 
 def by_shuffle(io: Any) -> Any:

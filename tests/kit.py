@@ -45,6 +45,11 @@ def contents(root: Path) -> dict[str, bytes | None]:
     return {path: stamp.content for path, stamp in tree_of(root).items()}
 
 
+def table_of(path: Path) -> pa.Table:
+    """One file as it is, without partition columns."""
+    return pq.ParquetFile(path).read()
+
+
 def data_files(dataset: Path) -> list[Path]:
     """Data files below a dataset, sorted: Parquet names, nothing hidden; a hive folder is never hidden."""
     found = []

@@ -27,11 +27,17 @@ _MORE_ENGINES = {"spark", "spark-exchange"}
 option on Spark, and the engine `pyarrow-exchange` runs all tests on the routes of a distributed engine."""
 
 
+_OF_DUCKDB = {"deduplicate", "history", "merge_examples", "odd_corners", "optimize", "partition_examples"}
+_OF_DUCKDB |= {"pruning_examples", "refusals", "sources", "storage", "types"}
+"""Modules that `make test` runs on DuckDB, of what its engine does itself: it opens relations, matches keys, spills to
+its folder, and tells errors of its library. It shares all other code with the engine of pyarrow."""
+
+
 def is_more(item: pytest.Item) -> bool:
     """Whether only `make test-more` runs a test."""
     chosen = getattr(item, "callspec", None)
     engine = chosen.params.get("engine") if chosen is not None else None
-    return engine in _MORE_ENGINES
+    return engine in _MORE_ENGINES or (engine == "duckdb" and item.path.stem.removeprefix("test_") not in _OF_DUCKDB)
 
 
 def is_smoke(item: pytest.Item) -> bool:

@@ -54,8 +54,8 @@ SIZES = {
         faults=0.2,
         variations={"pyarrow": 2, "pyarrow-exchange": 1, "duckdb": 1, "spark": 1, "spark-exchange": 1},
     ),
-    "ci": Sweep(hypothesis=20, examples=0.4, faults=0.12, variations={"duckdb": 2, "spark": 1, "spark-exchange": 1}),
-    "more": Sweep(hypothesis=20, examples=0.4, faults=0.35, variations={"duckdb": 2, "spark": 1, "spark-exchange": 1}),
+    "ci": Sweep(hypothesis=20, examples=0.4, faults=0.12, variations={"duckdb": 1, "spark": 1, "spark-exchange": 1}),
+    "more": Sweep(hypothesis=20, examples=0.4, faults=0.35, variations={"duckdb": 1, "spark": 1, "spark-exchange": 1}),
     "full": Sweep(full=True, hypothesis=1000, examples=20),
 }
 

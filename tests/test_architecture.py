@@ -77,3 +77,42 @@ def test_the_page_of_the_architecture_names_modules_that_exist() -> None:
     named = re.findall(r"(?:core|datasets)/[a-z_/]+\.py", text)
     assert len(named) > 8
     assert [name for name in named if not (SOURCES / name).is_file()] == []
+
+
+TESTS = Path(__file__).parent
+PUBLIC = {
+    *("fsspeckit", "fsspeckit.api", "fsspeckit.cli", "fsspeckit.cli.app", "fsspeckit.datasets", "fsspeckit.pipeline"),
+    *("fsspeckit.datasets.duckdb", "fsspeckit.datasets.pyarrow", "fsspeckit.datasets.spark"),
+    *("fsspeckit.core.ext", "fsspeckit.core.incremental", "fsspeckit.core.merge"),
+}
+"""Modules that users import, besides those of `fsspeckit.common` and `fsspeckit.integrations`."""
+KNOW_THE_INSIDE = ("core/", "inside.py")
+TO_DO = ("cli/", "common/", "engines/", "export/", "faults/", "pipeline/", "report/")
+"""Folders whose tests still import modules of the inside."""
+
+
+def modules_of(tree: ast.AST) -> Iterator[str]:
+    """Modules of the package that a test imports, or names to change a value of them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fsspeckit"):
+            assert node.module is not None
+            yield node.module
+            names = [f"{node.module}.{each.name}" for each in node.names]
+            yield from (name for name in names if (SOURCES.parent / name.replace(".", "/")).with_suffix(".py").exists())
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name.startswith("fsspeckit"))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and str(first.value).startswith("fsspeckit."):
+                yield str(first.value)
+
+
+def test_tests_outside_the_core_import_what_users_import() -> None:
+    found = {}
+    for path in TESTS.rglob("*.py"):
+        name = path.relative_to(TESTS).as_posix()
+        if not name.startswith((*KNOW_THE_INSIDE, *TO_DO)):
+            users = ("fsspeckit.common", "fsspeckit.integrations")
+            named = {each for each in modules_of(ast.parse(path.read_text("utf-8"))) if not each.startswith(users)}
+            found |= {name: sorted(named - PUBLIC)} if named - PUBLIC else {}
+    assert found == {}, "import it in tests/inside.py"

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import fsspeckit
-from fsspeckit.cli.errors import show
+from fsspeckit.cli.app import main
 from fsspeckit.common.errors import FsspeckitError, KeyColumnError
 from test_exports import PUBLIC
 
@@ -54,13 +54,11 @@ def test_every_error_has_a_section_with_cause_and_action() -> None:
     assert unclear == []
 
 
-def test_an_error_names_its_section(capsys: pytest.CaptureFixture[str]) -> None:
-    error = KeyColumnError("id is null. Fill it.")
-    assert error.docs == "docs/errors.md#keycolumnerror"
-    show(error, str, debug=True)
-    assert "\ndocs/errors.md#keycolumnerror\n" in capsys.readouterr().err
-    show(error, str, debug=False)
-    assert "docs/" not in capsys.readouterr().err
+def test_an_error_names_its_section(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert KeyColumnError("id is null. Fill it.").docs == "docs/errors.md#keycolumnerror"
+    for words, named in ((["--debug"], True), ([], False)):
+        assert main(["history", str(tmp_path / "none"), *words]) == 1
+        assert ("docs/errors.md#" in capsys.readouterr().err) == named
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -15,13 +15,8 @@ import pytest
 import fsspeckit
 from fsspeckit import Dataset, KeyColumnError, api
 from fsspeckit.cli.app import app
-from fsspeckit.cli.options import OPERATIONS
-from fsspeckit.common.choices import DEFAULT_STRATEGY
-from fsspeckit.datasets import engine_choice
-from fsspeckit.datasets.engine_choice import choose_engine
-from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.pipeline.model import Merge
+from inside import choose_engine, lower
 
 
 def rows(*ids: int, v: str = "a", day: str = "mon") -> pa.Table:
@@ -84,7 +79,7 @@ def test_the_engine_is_chosen_by_type_and_size(tmp_path: Path, monkeypatch: pyte
     assert choose_engine(relation, folder) == "duckdb"
     assert choose_engine(rows(1), folder) == choose_engine(None, folder) == choose_engine(source, folder) == "pyarrow"
     assert choose_engine(str(tmp_path / "missing.csv"), folder) == "pyarrow"
-    monkeypatch.setattr(engine_choice, "SMALL_BYTES", 100)
+    lower(monkeypatch, "bytes of a small dataset", 100)
     assert choose_engine(rows(1), folder) == choose_engine(source, folder) == "pyarrow"
     assert choose_engine(rows(*range(100)), folder) == "spark"
     assert choose_engine(str(tmp_path / "in.parquet"), folder) == "spark"
@@ -92,7 +87,8 @@ def test_the_engine_is_chosen_by_type_and_size(tmp_path: Path, monkeypatch: pyte
     assert choose_engine(source, folder) == choose_engine(fsspeckit.TextFiles(source, "csv"), folder) == "spark"
     fsspeckit.write_dataset(rows(1), folder, engine="pyarrow")
     assert choose_engine(rows(2), folder) == choose_engine(None, folder) == "spark"
-    monkeypatch.setattr(engine_choice, "find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.setattr(sys, "path", [])
     assert choose_engine(None, folder) == "pyarrow"
 
 
@@ -120,10 +116,8 @@ def test_one_name_and_one_default_everywhere() -> None:
         assert name.replace("_", "-") in commands
         assert hasattr(api, name)
         assert hasattr(Dataset, name)
-    assert DEFAULT_STRATEGY == "upsert"
-    assert OPERATIONS["merge"]["strategy"][1] == Merge.model_fields["strategy"].default == DEFAULT_STRATEGY
-    for function in (Dataset.merge, DatasetIO.merge):
-        assert inspect.signature(function).parameters["strategy"].default == DEFAULT_STRATEGY
+    for function in (Dataset.merge, PyarrowDatasetIO.merge):
+        assert inspect.signature(function).parameters["strategy"].default == "upsert"
 
 
 def test_functions_have_the_short_names(tmp_path: Path) -> None:

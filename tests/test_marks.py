@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from marks import NEEDS, QUICK
 
-pytestmark = pytest.mark.sweep  # all of these folders are collected
+pytestmark = pytest.mark.sweep  # so that `make test-more` looks at its tests too
 
 ROOT = Path(__file__).parents[1]
-CHOSEN = ("engines/spark", "conformance/test_storage.py", "faults/test_verb_faults.py", "report", "cli")
-COLLECT = """
-import json, sys, pytest
-class Marks:
-    def pytest_collection_finish(self, session):
-        marks = {item.nodeid: [mark.name for mark in item.iter_markers()] for item in session.items}
-        print(json.dumps(marks))
-sys.exit(pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[Marks()]))
-"""
-
-
-@pytest.fixture(scope="module")
-def marks() -> Mapping[str, Sequence[str]]:
-    """The marks of every chosen test, found in a process of its own."""
-    command = [sys.executable, "-c", COLLECT, *(f"tests/{path}" for path in CHOSEN)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"SWEEP": "ci"}, capture_output=True, text=True, check=True
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    found: dict[str, list[str]] = json.loads(lines[-1])
-    return found
-
-
 MARKED = {
     "tests/engines/spark/": "spark",
     "[spark-": "spark",
@@ -53,18 +25,14 @@ MARKED = {
 """Parts of names of tests, and the mark that all of these have."""
 
 
-def test_what_a_test_needs_is_marked(marks: Mapping[str, Sequence[str]]) -> None:
+def test_what_a_test_needs_is_marked(request: pytest.FixtureRequest) -> None:
+    """Of the tests of this run."""
+    marks = {item.nodeid: {mark.name for mark in item.iter_markers()} for item in request.session.items}
     for part, mark in MARKED.items():
-        tests = {name: found for name, found in marks.items() if part in name}
-        assert tests, part
-        assert {name for name, found in tests.items() if mark not in found} == set()
+        assert [name for name, found in marks.items() if part in name and mark not in found] == []
     assert set(MARKED.values()) == set(NEEDS)
-
-
-def test_quick_selects_the_rest(marks: Mapping[str, Sequence[str]]) -> None:
-    quick = [name for name, found in marks.items() if not set(found) & set(NEEDS)]
-    assert len(quick) > 200
-    assert any("[pyarrow-local]" in name for name in quick)
+    local = [found for name, found in marks.items() if "[pyarrow-local]" in name]
+    assert not [found for found in local if found & set(NEEDS)], "make quick runs them"
 
 
 def test_make_quick_leaves_these_out() -> None:

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import fsspeckit
+from fsspeckit import Dataset
 from fsspeckit.common.install import DEVELOPMENT, extras, install_command
-from fsspeckit.doctor import diagnose
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -144,7 +144,7 @@ def test_every_extra_is_documented_and_checked() -> None:
     table = (ROOT / "README.md").read_text().partition("| extra | for |\n|---|---|\n")[2].partition("\n\n")[0]
     listed = [name for line in table.splitlines() for name in re.findall(r"`([a-z0-9]+)`", line.split("|")[1])]
     assert sorted(listed) == sorted(users)
-    checked = {check.name for check in diagnose(None, "pyarrow").checks}
+    checked = {check.name for check in Dataset("lake", engine="pyarrow").doctor().checks}
     assert {f"extra {name}" for name in users} <= checked
 
 

@@ -49,7 +49,7 @@ DRAWN = (
 REACH = ROOT / ".bugs" / "reach"
 MEASURED = ("tests/core", "tests/conformance", "tests/faults", "tests/common")
 QUICK = "not spark and not s3 and not browser and not process and not more"
-LIVES = "tests/conformance/test_state_machine.py::test_a_life"
+LIVES = [f"tests/conformance/test_state_machine.py::test_a_life[{part}]" for part in range(3)]
 BUDGET = 20.0
 """Seconds of tests for one random change, before the random lives."""
 LONGEST = 600.0
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     bugs: list[Bug] = []
     if given.draw:
         drawn = draw(sources, given.draw, given.seed, given.words)
-        work = [(each, given.tests or [*reach.tests_of(each.file, each.function, BUDGET), LIVES]) for each in drawn]
+        work = [(each, given.tests or [*reach.tests_of(each.file, each.function, BUDGET), *LIVES]) for each in drawn]
     else:
         bugs = [bug for bug in BUGS if not given.words or any(word in bug.name for word in given.words)]
         work = []

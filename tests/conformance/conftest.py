@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from conformance.effort import share_examples
-from exchanging import by_exchange
-from fsspeckit.core.commit.journal import Journal
-from shuffled import by_shuffle
+from conformance.effort import chosen, share_examples
+from inside import by_exchange, by_shuffle, lower, publish_by
 from sweeps import sweep_size
-
-pytest.register_assert_rewrite("conformance.checks")
 
 ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "pyarrow": ("PyarrowDatasetIO", {}),
@@ -30,14 +25,12 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 BOUNDED = {
     "spark-exchange": (
         "test_merge_examples",
-        "test_merge_properties",
         "test_partition_examples",
         "test_dry_run",
         "test_history",
         "test_moves",
         "test_row_changes",
         "test_replace_where",
-        "test_conflicts",
     )
 }
 """Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""
@@ -50,10 +43,7 @@ SHARE = {"pyarrow-exchange": 2, "duckdb": 2, "spark": 20, "spark-exchange": 20}
 def _index_of_every_dataset() -> Iterator[None]:
     """Datasets of a few files have a footer index here too: it must not change a result."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_FILES", 1)
-        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES", 1)
-        patch.setattr("fsspeckit.core.planning.pruned_files.MIN_FILES", 1)
-        patch.setattr("fsspeckit.core.commit.listing.MANY_FILES", 1)
+        lower(patch, "files of an index")
         yield
 
 
@@ -61,13 +51,13 @@ def _index_of_every_dataset() -> Iterator[None]:
 def _names_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish by ``"replace"`` in tests that compare one file before and after a change, by its name."""
     if request.node.get_closest_marker("names_stay"):
-        monkeypatch.setattr(Journal, "publish", "replace")
+        publish_by(monkeypatch, "replace")
 
 
 @pytest.fixture(autouse=True)
 def _effort(request: pytest.FixtureRequest) -> None:
-    chosen = getattr(request.node, "callspec", None)
-    share_examples(SHARE.get(chosen.params.get("engine"), 1) if chosen is not None else 1)
+    called = getattr(request.node, "callspec", None)
+    share_examples(SHARE.get(called.params.get("engine"), 1) if called is not None else 1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -76,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _engine_of(item) and not _is_left_out(item):
             variations.setdefault((_engine_of(item), item.nodeid.partition("[")[0]), []).append(item)
-    kept = {item for (engine, name), found in variations.items() for item in _chosen(engine, name, found)}
+    kept = {item for (engine, name), found in variations.items() for item in chosen(engine, name, found)}
     left_out = [item for item in items if _engine_of(item) and item not in kept]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
@@ -85,8 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _engine_of(item: pytest.Item) -> str:
-    chosen = getattr(item, "callspec", None)
-    engine = chosen.params.get("engine", "") if chosen is not None else ""
+    called = getattr(item, "callspec", None)
+    engine = called.params.get("engine", "") if called is not None else ""
     return engine if engine in ENGINES else ""
 
 
@@ -95,13 +85,6 @@ def _is_left_out(item: pytest.Item) -> bool:
     if engine.startswith("spark") and item.get_closest_marker("one_process"):
         return True
     return not sweep_size().full and engine in BOUNDED and item.path.stem not in BOUNDED[engine]
-
-
-def _chosen(engine: str, name: str, found: list[pytest.Item]) -> list[pytest.Item]:
-    """Variations of a test, evenly spread; tests start at different ones, so that together they meet all."""
-    sweep = sweep_size()
-    first = zlib.crc32(name.encode()) % len(found)
-    return sweep.sample(found[first:] + found[:first], sweep.variations.get(engine, len(found)))
 
 
 @pytest.fixture(scope="session", params=ENGINES)

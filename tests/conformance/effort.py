@@ -6,15 +6,19 @@ A failure is made small only in a full sweep, since shrinking writes thousands o
 
 from __future__ import annotations
 
+import functools
+import inspect
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from sweeps import sweep_size
 
+T = TypeVar("T")
 _examples = {"share": 1}
 _FEWEST = 2
 """Hypothesis tries the simplest value first, which finds little."""
@@ -46,3 +50,41 @@ def run_examples(name: str, count: int, values: st.SearchStrategy[Any], check: C
         check(value)
 
     (test if sweep.full else seed(zlib.crc32(name.encode()))(test))()
+
+
+def for_each(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let one test run with each value, in a folder of its own: for facts of which a test of each would say no more.
+
+    Engines on which few variations of a test run take as many of the values.
+    """
+    arguments, known = names.split(", "), list(values)
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(test).parameters
+
+        @functools.wraps(test)
+        def run(engine: str, tmp_path: Path, **fixtures: Any) -> None:
+            fixtures |= {"engine": engine} if "engine" in parameters else {}
+            for number, value in enumerate(chosen(engine, test.__qualname__, known)):
+                given = dict(zip(arguments, value if len(arguments) > 1 else [value], strict=True))
+                folder = tmp_path / str(number)
+                folder.mkdir()
+                try:
+                    test(tmp_path=folder, **fixtures, **given)
+                except BaseException as error:
+                    error.add_note(f"with {given}")
+                    raise
+
+        left = [each for name, each in parameters.items() if name not in (*arguments, "engine")]
+        engine = inspect.Parameter("engine", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        vars(run)["__signature__"] = inspect.Signature([*left, engine])
+        return run
+
+    return decorate
+
+
+def chosen(engine: str, name: str, found: list[T]) -> list[T]:
+    """Variations of a test, evenly spread; tests start at different ones, so that together they meet all."""
+    sweep = sweep_size()
+    first = zlib.crc32(name.encode()) % max(1, len(found))
+    return sweep.sample(found[first:] + found[:first], sweep.variations.get(engine, len(found)))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,6 +52,12 @@ LAYOUTS = (
 def folder(partitions: Mapping[str, str | None]) -> str:
     """The hive folder of partition values, as pyarrow and Hive write it."""
     return "".join(f"{k}={NULL_FOLDER if v is None else quote(v, safe='')}/" for k, v in partitions.items())
+
+
+def folder_values(path: str) -> dict[str, str | None]:
+    """The partition values of a relative path."""
+    parts = [part.partition("=") for part in path.split("/")[:-1]]
+    return {name: None if value == NULL_FOLDER else unquote(value) for name, _, value in parts}
 
 
 def write_file(path: Path, table: pa.Table, layout: Layout) -> None:

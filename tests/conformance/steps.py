@@ -23,7 +23,6 @@ PLAIN_KEYS = ("int64", "string", "decimal128(9,2)", "timestamp[us,UTC]", "float6
 KEYS = [*PLAIN_KEYS, *(name for name in KEY_KINDS if "<-" not in name)]
 VALUES = [name for name in VALUE_KINDS if "<-" not in name]
 CODECS = ("snappy", "zstd", "gzip", "none")
-FEED_COLUMNS = ("k", "lsn", "v", "day")
 
 
 class Text(str):
@@ -196,6 +195,11 @@ class Steps:
     def retries(self) -> dict[str, Any]:
         return {"retries": 0} if self.rarely(5) else {}
 
+    def memory(self) -> dict[str, Any]:
+        """Options of memory, which change no row."""
+        options: dict[str, Any] = {"batch_rows": self.some(1, 2, 5)} if self.rarely(5) else {}
+        return options | ({"memory_limit": self.some(1, 10_000, "1MB")} if self.rarely(6) else {})
+
     def first_write(self) -> tuple[str, State]:
         """The call that creates the dataset."""
         empty = State([], self.shape.types)
@@ -254,7 +258,10 @@ class Steps:
         move = options.get("partition_move", "check")
         rows = self.rows(state, 6, unique=not repeats, at_home=move == "check" and not self.rarely(10))
         types = dict(state.types)
-        options |= {"strategy": strategy, "key_columns": list(self.shape.keys)} | self.limits() | self.retries()
+        options |= {"strategy": strategy, "key_columns": list(self.shape.keys)}
+        options |= self.limits() | self.retries() | self.memory()
+        if self.shape.partitions and self.rarely(6):
+            options[self.some("partition_by", "partition_columns")] = list(self.shape.partitions)
         order = options.pop("order", ["lsn"])
         if strategy == "deduplicate":
             options["dedup_order_by"] = order
@@ -356,7 +363,7 @@ class Steps:
             after = now.after(left, now.types, {"deleted": len(now.rows) - len(left), "total": len(left)})
             return replace(after, tombstones=frozenset()) if erase else after
 
-        options = {"where": where} | erase | self.retries()
+        options = {"where": where} | erase | self.retries() | self.memory()
         return Step(_call("delete", None, options), of, not erase, loses_versions=bool(erase))
 
     def update(self, state: State) -> Step:
@@ -372,7 +379,7 @@ class Steps:
             ]
             return now.after(rows, now.types, {"updated": sum(hits), "total": len(rows)})
 
-        return Step(_call("update", None, {"set": values, "where": where} | self.retries()), of, True)
+        return Step(_call("update", None, {"set": values, "where": where} | self.retries() | self.memory()), of, True)
 
     def feed(self, state: State) -> Step:
         """A change feed of type 1."""
@@ -416,17 +423,20 @@ class Steps:
             for row in drawn
         ]
         keep_nulls = self.rarely(4)
-        options = {"key_columns": "id", "sequence_by": "lsn", "delete_when": DELETED, "except_columns": ["op"]}
+        options = {"key_columns": "id", "sequence_by": "lsn", "delete_when": DELETED}
+        options |= {"columns": ["v", "day"]} if self.rarely(3) else {"except_columns": ["op"]}
         options |= {"scd_type": 2} | ({"ignore_null_updates": True} if keep_nulls else {}) | self.retries()
         if not state.rows and self.shape.partitions:
             options["partition_by"] = self.some("day", "is_current", None)
 
         def of(now: State) -> State:
             points = {key: dict(each) for key, each in now.points.items()}
+            before = history.rows_of(points)
             stale = history.apply(points, rows, ("v", "day"), ignore_nulls=keep_nulls)
             names = ("id", "v", "day", "valid_from", "valid_to", "is_current")
-            after = [dict(zip(names, row, strict=True)) for row in history.rows_of(points)]
-            return State(after, now.types, {"total": len(after), "stale": stale}, points)
+            found = history.rows_of(points)
+            after = [dict(zip(names, row, strict=True)) for row in found]
+            return State(after, now.types, history.differences(before, found) | {"stale": stale}, points)
 
         types = {"id": pa.int64(), "lsn": pa.int64(), "op": pa.string()}
         types |= {name: self.shape.types[name] for name in ("v", "day")}
@@ -444,6 +454,7 @@ class Steps:
             by = [name for name in by if name != "n"] or ["s"]
         options |= {"zorder_columns": by, "curve": self.some("linear", "linear", "zorder", "hilbert")}
         options |= {"bloom_filter_columns": by} if self.rarely(4) else {}
+        options |= {"force": True} if self.rarely(4) else {}
         return Step(_call("optimize_parquet_dataset", None, options, path), _same)
 
     def deduplicate(self, state: State) -> Step:

@@ -12,16 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.builders import by_day, look, numbers, put, ruin_pages
-from conformance.datatypes import VALUE_KINDS
-from conformance.effort import run_examples
-from conformance.tree import data_files, tree_of
-from conformance.upkeep import check_upkeep, sizes, table_of, values
-from fsspeckit.common import errors
+from conformance.effort import for_each
+from conformance.upkeep import check_upkeep, sizes, values
 from fsspeckit.datasets.pyarrow import compact_parquet_dataset_pyarrow
+from kit import data_files, look, numbers, put, ruin_pages, table_of, tree_of
 
 
 def small_files(dataset: Path, counts: list[int], **options: Any) -> list[Path]:
@@ -55,13 +51,6 @@ def test_smallest_files_are_joined_first_and_large_ones_are_kept(io: Any, tmp_pa
     reasons = {Path(path).name: reason for path, reason in plan["skipped_files"].items()}
     assert reasons["f04.parquet"] == "large enough"
     assert "join" in reasons["f02.parquet"]
-
-
-@pytest.mark.scenario("MD-5.3")
-def test_either_threshold_ends_a_group(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [10] * 6)
-    both = io.compact_parquet_dataset(str(tmp_path / "d"), target_mb_per_file=1, target_rows_per_file=25, dry_run=True)
-    assert [len(group) for group in groups(both)] == [2, 2, 2]
 
 
 @pytest.mark.scenario("UP-07")
@@ -153,14 +142,6 @@ def test_order_schema_and_metadata_are_kept(io: Any, tmp_path: Path) -> None:
     assert result.compression_codec == "zstd"
 
 
-@pytest.mark.scenario("MD-5.4")
-def test_another_codec_rewrites_a_single_file_too(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [5])
-    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1, compression="zstd")
-    assert check_upkeep(compact, tmp_path / "d")["compression_codec"] == "zstd"
-    assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
-
-
 def two_files_a_day(dataset: Path, *days: str) -> None:
     for day in days:
         for name in "ab":
@@ -178,8 +159,8 @@ def upkeep(io: Any, dataset: Path) -> list[Callable[..., Any]]:
 
 @pytest.mark.scenario("UP-13", "MD-5.8")
 @pytest.mark.parametrize("operation", [0, 1, 2], ids=["compact", "optimize", "deduplicate"])
-@pytest.mark.parametrize(
-    ("wanted", "selected"),
+@for_each(
+    "wanted, selected",
     [
         ("day=1/", ["1"]),
         (["day=1/", "day=2/"], ["1", "2"]),
@@ -240,13 +221,6 @@ def test_a_filter_does_not_look_at_what_folders_mean(
     assert touched == set(selected)
 
 
-def test_groups_stay_inside_their_partition(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", mon=[1], tue=[2])
-    put(tmp_path / "d" / "day=mon" / "b.parquet", numbers([3]))
-    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
-    assert sorted(look(tmp_path / "d", "id", "day")) == [(1, "mon"), (2, "tue"), (3, "mon")]
-
-
 @pytest.mark.scenario("UP-44")
 def test_compatible_schemas_are_joined_without_loss(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1], pa.int32()), "x": ["p"]}))
@@ -283,41 +257,10 @@ def test_an_empty_file_of_another_type_is_joined(io: Any, tmp_path: Path) -> Non
     assert values(tmp_path / "d", "id") == [[2, 1, 3]]
 
 
-@pytest.mark.parametrize("codec", ["lz4_raw", "uncompressed", "ZSTD"])
-def test_codecs_by_any_name(io: Any, tmp_path: Path, codec: str) -> None:
-    small_files(tmp_path / "d", [5, 5])
-    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), np.int64(1), compression=codec)
-    assert check_upkeep(compact, tmp_path / "d")["compression_codec"] in ("lz4", "none", "zstd")
-
-
-def test_files_of_several_codecs_get_that_of_most_bytes(io: Any, tmp_path: Path) -> None:
-    for i, (count, codec) in enumerate([(5, "snappy"), (500, "zstd"), (5, "snappy")]):
-        put(tmp_path / "d" / f"{i}.parquet", numbers(list(range(count))), compression=codec)
-    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
-    assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
-
-
-@pytest.mark.scenario("UP-61")
-def test_incompatible_schemas_name_both_files(io: Any, tmp_path: Path) -> None:
-    for name, value in {"a": 1, "b": 2, "c": "text"}.items():
-        put(tmp_path / "d" / f"{name}.parquet", pa.table({"id": [value]}))
-    before = tree_of(tmp_path)
-    with pytest.raises(pa.ArrowInvalid, match=r"compact of .*/d: .*a\.parquet and c\.parquet.*id"):
-        io.compact_parquet_dataset(str(tmp_path / "d"), 1)
-    assert tree_of(tmp_path) == before
-
-
 def test_empty_files_are_joined_with_others(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [0, 3, 0, 2])
     check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
     assert values(tmp_path / "d", "id") == [[0, 1, 2, 3, 4]]
-
-
-@pytest.mark.parametrize("counts", [[0, 0], [0]])
-def test_only_empty_files(io: Any, tmp_path: Path, counts: list[int]) -> None:
-    small_files(tmp_path / "d", counts)
-    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
-    assert values(tmp_path / "d", "id") == [[]]
 
 
 def test_limits_bound_a_run_and_the_next_run_continues(io: Any, tmp_path: Path) -> None:
@@ -328,21 +271,6 @@ def test_limits_bound_a_run_and_the_next_run_continues(io: Any, tmp_path: Path) 
     assert any("max_files=5" in reason for reason in first.skipped_files.values())
     assert [compact().compacted_file_count for _ in range(3)] == [4, 4, 0]
     assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [40, 40, 40]
-
-
-def test_a_group_larger_than_the_limit_is_cut(io: Any, tmp_path: Path) -> None:
-    paths = small_files(tmp_path / "d", [10] * 6)
-    size = sum(path.stat().st_size for path in paths[:3])
-    result = io.compact_parquet_dataset(str(tmp_path / "d"), 1, max_bytes=size + 1)
-    assert result.compacted_file_count == 3
-
-
-def test_a_long_run_commits_several_times(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [10] * 8)
-    result = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, max_groups_per_commit=3)
-    assert len(result.commits) == 2
-    assert len(set(result.commits)) == 2
-    assert sorted(i for ids in values(tmp_path / "d", "id") for i in ids) == list(range(80))
 
 
 @pytest.mark.scenario("MD-5.10")
@@ -359,43 +287,6 @@ def test_a_file_added_during_the_run_is_kept(io: Any, tmp_path: Path) -> None:
     assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [1, 10]
 
 
-@pytest.mark.scenario("MD-5.10")
-def test_a_file_changed_during_the_run_is_a_conflict(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [5, 5])
-
-    def update(event: Any) -> None:
-        if event.stage == "write" and event.done == 0:
-            io.merge(numbers([1], "new"), str(tmp_path / "d"), strategy="update", key_columns="id")
-
-    with pytest.raises(errors.CommitConflictError, match="again"):
-        io.compact_parquet_dataset(str(tmp_path / "d"), 1, progress=update, retries=0)
-    assert len(values(tmp_path / "d", "id")) == 2
-
-
-def test_progress_counts_groups(io: Any, tmp_path: Path) -> None:
-    small_files(tmp_path / "d", [10] * 4)
-    seen: list[Any] = []
-    io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, progress=seen.append)
-    assert (seen[-1].operation, seen[-1].stage, seen[-1].done, seen[-1].total) == ("compact", "write", 2, 2)
-
-
-@pytest.mark.parametrize("kind", VALUE_KINDS)
-def test_values_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
-    found = VALUE_KINDS[kind]
-
-    def check(parts: list[list[Any]]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(parts)))}"
-        for i, part in enumerate(parts):
-            count = pa.array(range(len(part)), pa.int64())
-            put(dataset / f"{i}.parquet", pa.table({"v": pa.array(part, found.target), "n": count}))
-        before = pq.read_schema(data_files(dataset)[0])
-        check_upkeep(partial(io.compact_parquet_dataset, str(dataset), 1), dataset)
-        assert all(pq.read_schema(path).equals(before) for path in data_files(dataset))
-
-    some = st.lists(st.lists(st.none() | found.values, max_size=4), min_size=2, max_size=4)
-    run_examples(f"compact {kind}", 4, some, check)
-
-
 @pytest.mark.scenario("MD-API", "UP-07", "MD-5.1")
 def test_the_functions(tmp_path: Path) -> None:
     small_files(tmp_path / "d", [5, 5, 5])
@@ -405,60 +296,3 @@ def test_the_functions(tmp_path: Path) -> None:
     assert len(plan["planned_groups"]) == 1
     assert compact_parquet_dataset_pyarrow(path, 128, None, None, "zstd", False)["after_file_count"] == 1
     assert fsspeckit.compact(path, target_mb_per_file=1, engine="pyarrow")["compacted_file_count"] == 0
-
-
-def test_other_storages(tmp_path: Path, memory_fs: Any) -> None:
-    for i in range(3):
-        fsspeckit.write_dataset(numbers([i]), "memory://compact/d", engine="pyarrow")
-    result = fsspeckit.compact("memory://compact/d", target_rows_per_file=3, engine="pyarrow")
-    assert result.after_file_count == 1
-    assert sorted(fsspeckit.read_parquet("memory://compact/d", engine="pyarrow")["id"].to_pylist()) == [0, 1, 2]
-
-
-@pytest.mark.scenario("UP-10", "MD-5.1")
-@pytest.mark.parametrize(
-    "call",
-    [
-        {"target_mb_per_file": 0},
-        {"target_mb_per_file": -1},
-        {"target_rows_per_file": 0},
-        {"target_rows_per_file": -5},
-        {"target_rows_per_file": 1.5},
-        {"target_mb_per_file": float("nan")},
-        {"target_mb_per_file": "128"},
-        {"target_mb_per_file": True},
-        {"target_mb_per_file": float("inf")},
-        {"target_rows_per_file": float("inf")},
-        {"target_rows_per_file": np.True_},
-        {"target_mb_per_file": 1, "max_files": True},
-        {"target_mb_per_file": 1, "row_group_size": True},
-        {"target_mb_per_file": 1, "compression": 5},
-        {"target_mb_per_file": 1, "partition_filter": 5},
-        {"target_mb_per_file": 1, "partition_filter": [5]},
-        {},
-        {"target_mb_per_file": 1, "compression": "zip"},
-        {"target_mb_per_file": 1, "max_files": 0},
-        {"target_mb_per_file": 1, "max_bytes": -1},
-        {"target_mb_per_file": 1, "max_groups_per_commit": 0},
-        {"target_mb_per_file": 1, "row_group_size": 0},
-        {"target_mb_per_file": 1, "partition_filter": "../other"},
-        {"target_mb_per_file": 1, "partition_filter": ["/etc"]},
-        {"target_mb_per_file": 1, "partition_filter": ""},
-        {"target_mb_per_file": 1, "partition_filter": "a//b"},
-    ],
-)
-def test_bad_arguments_are_refused_before_anything_is_read(io: Any, tmp_path: Path, call: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r".{20}"):
-        io.compact_parquet_dataset(str(tmp_path / "does not exist"), **call)
-
-
-@pytest.mark.scenario("UP-11")
-def test_nothing_there(io: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no matching parquet files"):
-        io.compact_parquet_dataset(str(tmp_path / "nowhere"), 1)
-    by_day(tmp_path / "d", mon=[1])
-    before = tree_of(tmp_path)
-    for wanted in ("day=tue", "day=mo/", "ay=mon", []):
-        with pytest.raises(FileNotFoundError, match="partition_filter"):
-            io.compact_parquet_dataset(str(tmp_path / "d"), 1, partition_filter=wanted)
-    assert tree_of(tmp_path) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.builders import look, numbers, put
-from conformance.datatypes import KEY_KINDS, Kind
-from conformance.effort import run_examples
-from conformance.rows import canonical
-from conformance.tree import data_files, tree_of
-from conformance.upkeep import check_upkeep, table_of, values
+from conformance.upkeep import check_upkeep, values
 from fsspeckit.common import errors
 from fsspeckit.datasets.pyarrow import deduplicate_parquet_dataset_pyarrow
+from inside import lower
+from kit import data_files, look, numbers, put, table_of, tree_of
 
 
 def files_of(dataset: Path, *parts: list[int], **columns: list[list[Any]]) -> None:
@@ -67,12 +62,6 @@ def test_order_columns_choose_the_row(io: Any, tmp_path: Path, order_by: Any, ex
     files_of(tmp_path / "d", [1, 1], [1, 1, 2, 2], ts=[[9, 5], [1, 3, 4, 2]], day=[["a", "a"], ["b", "b", "b", "a"]])
     io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", order_by)
     assert kept(tmp_path / "d") == expected
-
-
-def test_nulls_are_lowest_and_ties_go_to_the_later_row(io: Any, tmp_path: Path) -> None:
-    files_of(tmp_path / "d", [1, 1], [1, 2, 2], ts=[[None, 4], [4, None, None]])
-    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", "ts")
-    assert kept(tmp_path / "d") == [2, 4]
 
 
 @pytest.mark.scenario("UP-47")
@@ -125,12 +114,6 @@ def test_a_partition_column_that_folder_and_file_disagree_on(
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
 
 
-def test_a_folder_that_cannot_be_read_as_the_files_type(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=mon" / "x.parquet", numbers([5], day=[1]))
-    with pytest.raises(errors.PartitionError, match=r"has rows with day='1', but its folder is for day='mon'"):
-        io.deduplicate_parquet_dataset(str(tmp_path / "d"), ["id", "day"])
-
-
 @pytest.mark.scenario("UP-13")
 def test_a_filter_limits_the_compared_files(io: Any, tmp_path: Path) -> None:
     for day in "ab":
@@ -138,15 +121,6 @@ def test_a_filter_limits_the_compared_files(io: Any, tmp_path: Path) -> None:
     other = tree_of(tmp_path / "d" / "day=b")
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", partition_filter="day=a")["deduplicated_rows"] == 1
     assert tree_of(tmp_path / "d" / "day=b") == other
-
-
-@pytest.mark.names_stay
-def test_files_with_other_types_and_columns(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1, 2], pa.int32()), "n": [0, 1]}))
-    put(tmp_path / "d" / "b.parquet", pa.table({"id": pa.array([2, 3], pa.int64()), "n": [2, 3], "ts": [5, 5]}))
-    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", "ts")
-    assert kept(tmp_path / "d") == [0, 2, 3]
-    assert pq.read_schema(tmp_path / "d" / "a.parquet").field("id").type == pa.int32()
 
 
 @pytest.mark.names_stay
@@ -177,16 +151,6 @@ def test_null_keys(io: Any, tmp_path: Path) -> None:
     assert kept(tmp_path / "d") == [2, 3]
 
 
-def test_limits_and_commits(io: Any, tmp_path: Path) -> None:
-    files_of(tmp_path / "d", *([i, i] for i in range(6)))
-    first = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", max_files=2)
-    assert (first["deduplicated_rows"], first.after_row_count) == (2, 10)
-    assert sum("max_files=2" in reason for reason in first.skipped_files.values()) == 4
-    rest = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", max_groups_per_commit=1)
-    assert (len(rest.commits), rest["deduplicated_rows"], rest.after_row_count) == (4, 4, 6)
-    assert kept(tmp_path / "d") == [1, 3, 5, 7, 9, 11]
-
-
 @pytest.mark.parametrize("rounds", [None, 1])
 def test_a_kept_row_that_disappears_during_the_run_is_a_conflict(io: Any, tmp_path: Path, rounds: int | None) -> None:
     files_of(tmp_path / "d", [1, 2], [2, 3], [3, 4])
@@ -205,8 +169,8 @@ def test_a_kept_row_that_disappears_during_the_run_is_a_conflict(io: Any, tmp_pa
 def test_rows_of_one_key_are_compared_across_many_parts(
     io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._PART_ROWS", 7)
-    monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS", 5)
+    lower(monkeypatch, "rows of a part", 7)
+    lower(monkeypatch, "rows of an item", 5)
     parts = [[f"key {i * 7919 % 23}" for i in range(k, k + 9)] for k in range(6)]
     for i, part in enumerate(parts):
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"id": part, "n": range(9 * i, 9 * i + 9)}), row_group_size=4)
@@ -216,122 +180,8 @@ def test_rows_of_one_key_are_compared_across_many_parts(
     assert result["deduplicated_rows"] == 54 - len(last)
 
 
-def oracle(keys: list[Any], order: list[Any]) -> list[int]:
-    """The row of each key that is kept: the highest in order, nulls lowest, the later of equal rows."""
-    best: dict[Any, int] = {}
-    for n, key in enumerate(keys):
-        found = best.get(key)
-        if found is None or order[n] >= order[found]:
-            best[key] = n
-    return sorted(best.values())
-
-
-def spelled(array: pa.Array) -> list[Any]:
-    """Values in a form in which equal keys are equal."""
-    return [canonical(value) for value in array]
-
-
-@pytest.mark.parametrize("kind", KEY_KINDS)
-def test_keys_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
-    def check(case: tuple[list[list[Any]], list[int]]) -> None:
-        _check_keys(io, tmp_path / f"{abs(hash(repr(case)))}", KEY_KINDS[kind], *case)
-
-    pool = st.lists(KEY_KINDS[kind].values, min_size=1, max_size=4)
-    some = pool.flatmap(
-        lambda known: st.tuples(
-            st.lists(st.lists(st.sampled_from(known), max_size=6), min_size=1, max_size=3),
-            st.lists(st.integers(0, 2), min_size=18, max_size=18),
-        )
-    )
-    run_examples(f"deduplicate {kind}", 6, some, check)
-
-
-def _check_keys(io: Any, dataset: Path, kind: Kind, parts: list[list[Any]], order: list[int]) -> None:
-    keys: list[Any] = []
-    for i, part in enumerate(parts):
-        column = pa.array(part, kind.target if i % 2 == 0 else kind.source)
-        n = pa.array(range(len(keys), len(keys) + len(part)), pa.int64())
-        ranks = pa.array([order[int(x)] for x in n.to_pylist()], pa.int64())
-        put(dataset / f"{i}.parquet", pa.table({"id": column, "n": n, "o": ranks}))
-        keys += spelled(column)
-    io.deduplicate_parquet_dataset(str(dataset), "id", "o")
-    assert kept(dataset) == oracle(keys, order)
-
-
-@pytest.mark.parametrize("kind", KEY_KINDS)
-def test_order_columns_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
-    def check(column: list[Any]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(column)))}"
-        array = pa.array(column, KEY_KINDS[kind].target)
-        put(dataset / "a.parquet", pa.table({"id": [0] * len(array), "n": range(len(array)), "o": array}))
-        io.deduplicate_parquet_dataset(str(dataset), "id", "o")
-        assert kept(dataset) == [_highest(array)]
-
-    run_examples(f"order {kind}", 6, st.lists(st.none() | KEY_KINDS[kind].values, min_size=1, max_size=6), check)
-
-
-def _highest(array: pa.Array) -> int:
-    """The position of the highest value, the later of equal values; NaN is highest, null is lowest."""
-    best = 0
-    for i, value in enumerate(spelled(array)):
-        other = spelled(array)[best]
-        if _at_least(value, other):
-            best = i
-    return best
-
-
-def _at_least(value: Any, other: Any) -> bool:
-    if other is None or value is None:
-        return other is None
-    if ("NaN",) in (value, other):
-        return value == ("NaN",)
-    if isinstance(value, str):
-        return value.encode() >= other.encode()
-    return bool(value >= other)
-
-
 def test_the_functions(tmp_path: Path) -> None:
     files_of(tmp_path / "d", [1, 1], [2])
     found = deduplicate_parquet_dataset_pyarrow(str(tmp_path / "d"), ["id"], dry_run=True)
     assert (found["deduplicated_rows"], found["dry_run"]) == (1, True)
     assert fsspeckit.deduplicate(str(tmp_path / "d"), key_columns="id", engine="pyarrow")["deduplicated_rows"] == 1
-
-
-def test_other_storages(memory_fs: Any) -> None:
-    for i in range(3):
-        fsspeckit.write_dataset(numbers([i, i + 1]), "memory://dedup/d", engine="pyarrow")
-    fsspeckit.deduplicate("memory://dedup/d", key_columns="id", max_groups_per_commit=1, engine="pyarrow")
-    assert Counter(fsspeckit.read_parquet("memory://dedup/d", engine="pyarrow")["id"].to_pylist()) == Counter(range(4))
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        ({"key_columns": []}, ValueError, "key_columns is empty"),
-        ({"key_columns": None}, ValueError, "key_columns is empty"),
-        ({"key_columns": [1]}, ValueError, "key_columns contains 1, which is not the name"),
-        ({"key_columns": 1}, ValueError, "key_columns contains 1, which is not the name"),
-        ({"key_columns": {"id", "n"}}, errors.KeyColumnError, "key_columns=.*is a set, which has no order"),
-        ({"key_columns": "id", "dedup_order_by": {"id", "n"}}, ValueError, "is a set, which has no order"),
-        ({"key_columns": ["nowhere"]}, errors.KeyColumnError, "nowhere.*not found in the dataset"),
-        ({"key_columns": "id", "dedup_order_by": "nowhere"}, errors.KeyColumnError, "dataset does not have.*nowhere"),
-        ({"key_columns": "id", "null_keys": "maybe"}, ValueError, "null_keys"),
-        ({"key_columns": "id", "partition_filter": "../d"}, ValueError, "partition_filter"),
-        ({"key_columns": "id", "max_files": 0}, ValueError, "max_files"),
-        ({"key_columns": "list"}, errors.SchemaMismatchError, "'list' of type .* cannot be a key.*key_columns"),
-        ({"key_columns": "id", "dedup_order_by": "-list"}, errors.SchemaMismatchError, "dedup_order_by names 'list'"),
-        ({"key_columns": "id", "partition_filter": "day=1"}, FileNotFoundError, "partition_filter"),
-    ],
-)
-def test_bad_input(io: Any, tmp_path: Path, call: dict[str, Any], error: type[Exception], words: str) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1, 1], "list": [[1], [2]]}))
-    before = tree_of(tmp_path)
-    with pytest.raises(error, match=words):
-        io.deduplicate_parquet_dataset(str(tmp_path / "d"), **call)
-    assert tree_of(tmp_path) == before
-
-
-@pytest.mark.scenario("UP-11")
-def test_nothing_there(io: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no matching parquet files"):
-        io.deduplicate_parquet_dataset(str(tmp_path / "nowhere"), "id")

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.builders import by_day, numbers, three_files
-from conformance.tree import tree_of
+from conformance.effort import for_each
 from fsspeckit import CommitConflictError, DocumentError
-from fsspeckit.core.results import MergePlan
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import MergePlan
+from kit import by_day, numbers, three_files, tree_of
 
 STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
@@ -62,21 +62,6 @@ def test_a_plan_is_frozen_picklable_and_printable(io: Any, tmp_path: Path) -> No
     assert "statistics" in str(plan)
 
 
-def test_a_dry_run_of_a_missing_target_creates_nothing(io: Any, tmp_path: Path) -> None:
-    plan = io.merge(numbers([1]), str(tmp_path / "no" / "d"), strategy="upsert", key_columns=["id"], dry_run=True)
-    assert (plan["inserted"], plan["total"]) == (1, 1)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_dry_run_refuses_what_the_run_refuses(io: Any, tmp_path: Path, strategy: str) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    with pytest.raises(ValueError, match="id"):
-        io.merge(numbers([None, 1]), str(tmp_path / "d"), strategy=strategy, key_columns=["id"], dry_run=True)
-    assert tree_of(tmp_path) == before
-
-
 def test_every_stage_of_progress_ends_at_its_total(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     told: list[Any] = []
@@ -86,12 +71,6 @@ def test_every_stage_of_progress_ends_at_its_total(io: Any, tmp_path: Path) -> N
     assert last, "the callback was never called"
     assert all(event.done == event.total for event in last.values()), last
     assert {event.operation for event in told} == {"merge"}
-
-
-def test_a_progress_bar_on_request(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    call: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"], "progress": True}
-    assert io.merge(numbers([1], "new"), str(tmp_path / "d"), **call).updated == 1
 
 
 def planned(io: Any, folder: Path) -> MergePlan:
@@ -119,7 +98,7 @@ def test_a_pinned_plan_is_executed_exactly(io: Any, tmp_path: Path) -> None:
         io.merge(rows, str(folder), strategy="full_merge", key_columns="id", plan=plan)
 
 
-@pytest.mark.parametrize("change", ["dataset", "counts", "equal counts"])
+@for_each("change", ["dataset", "counts", "equal counts"])
 def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: str) -> None:
     folder = tmp_path / "d"
     plan = planned(io, folder)
@@ -136,7 +115,7 @@ def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: s
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("name", ["../x.parquet", "/x.parquet", "a/../x.parquet", "x.txt", "_x.parquet", "kept"])
+@for_each("name", ["../x.parquet", "/x.parquet", "a/../x.parquet", "x.txt", "_x.parquet", "kept"])
 def test_a_plan_whose_files_are_not_those_of_the_dataset_is_refused(io: Any, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "d"
     plan = planned(io, folder)

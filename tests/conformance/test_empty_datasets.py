@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.builders import look, numbers
-from conformance.tree import data_files, tree_of
 from fsspeckit import Dataset, DatasetExistsError, DatasetNotFoundError, PartitionError, SchemaMismatchError
+from kit import data_files, look, numbers, tree_of
 
 Call = Callable[[Any, str], Any]
 COLUMNS = ["id", "v", "day"]

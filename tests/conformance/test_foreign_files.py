@@ -13,13 +13,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import edit_footer, look, numbers, put
+from conformance.effort import for_each
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
-from conformance.tree import contents, data_files, tree_of
 from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
-from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
-from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
+from inside import (
+    I32,
+    I64,
+    ChunkField,
+    FileField,
+    GroupField,
+    MetaField,
+    StatisticsField,
+    Struct,
+    read_struct,
+    write_struct,
+)
 from installed import HAS_BLOOM_FILTERS, has_duckdb
+from kit import contents, data_files, edit_footer, look, numbers, put, tree_of
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 OLD = pa.table(
@@ -189,7 +199,7 @@ CHANGES: dict[str, Callable[[Any, str], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("rows", [1, 7])
+@for_each("rows", [1, 7])
 def test_a_footer_whose_row_count_differs_from_its_row_groups_is_damaged(
     io: Any, tmp_path: Path, change: Callable[[Any, str], Any], rows: int
 ) -> None:
@@ -237,7 +247,7 @@ LOSSY: dict[str, Callable[[Any, Path], Any]] = {
 
 
 @pytest.mark.parametrize("change", LOSSY)
-@pytest.mark.parametrize("nested", [False, True])
+@for_each("nested", [False, True])
 def test_nanoseconds_of_int96_are_never_truncated(io: Any, tmp_path: Path, change: str, nested: bool) -> None:
     """fsspeckit reads INT96 as microseconds, so values with nanoseconds are an error, in later row groups too."""
     times = pa.array([0, 1_000, 1_000_001, 2_000], pa.timestamp("ns"))

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from conformance.builders import numbers, put
-from conformance.test_bad_input import UPSERT, WRITES, refused
+from conformance.effort import for_each
+from conformance.test_refusals import UPSERT, WRITES, refused
 from fsspeckit import TableFormatError
+from kit import numbers, put
 
 ROWS = numbers([1, 2, 3], day=["mon", "mon", "tue"])
 UUID = "01990a1c-7f1c-7c3a-8a55-0123456789ab"
@@ -127,7 +128,7 @@ def test_a_table_among_other_folders_is_named(io: Any, tmp_path: Path) -> None:
         io.read_parquet(str(tmp_path / "d"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "paths",
     [
         ("metadata/readme.txt",),
@@ -137,7 +138,6 @@ def test_a_table_among_other_folders_is_named(io: Any, tmp_path: Path) -> None:
         (".trash/_delta_log/00000000000000000000.json",),
         ("base_prices.txt", "delta_v1/notes.txt"),
     ],
-    ids=lambda paths: paths[0],
 )
 def test_folders_with_similar_names_are_accepted(io: Any, tmp_path: Path, paths: tuple[str, ...]) -> None:
     io.write_dataset(ROWS, str(tmp_path / "data" / "data"))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import strategies as st
 
-from conformance import history
-from conformance.effort import run_examples
-from conformance.tree import tree_of
+from conformance.effort import for_each
 from fsspeckit import KeyColumnError, SchemaMismatchError
-from fsspeckit.common.errors import PartitionError
+from kit import tree_of
 
 Change = tuple[Any, ...]
 SCHEMA = pa.schema(
@@ -70,36 +66,8 @@ def test_a_change_closes_the_open_row(io: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_several_changes_of_a_key_in_one_feed(io: Any, tmp_path: Path) -> None:
-    result = apply(io, tmp_path / "d", (1, "c", 30), (1, "a", 10), (1, "a", 20), (1, "d", 40), (1, 35), (1, "d", 41))
-    assert (counts(result)["inserted"], result.stale) == (3, 2)
-    assert rows(io, tmp_path / "d") == [(1, "a", 10, 30), (1, "c", 30, 35), (1, "d", 40, None)]
-
-
-def test_a_delete_closes_the_open_row(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10))
-    result = apply(io, path, (1, 20), (9, 20))
-    assert (counts(result), result.stale) == ({"inserted": 0, "updated": 1, "deleted": 0, "total": 1}, 1)
-    assert rows(io, path, NAMES) == [(1, "a", 0, 10, 20, False)]
-    before = tree_of(path)
-    late = apply(io, path, (1, "a", 15), (1, 20))
-    assert (late.stale, tree_of(path)) == (2, before)
-    apply(io, path, (1, "late", 12), (1, "again", 30))
-    assert rows(io, path) == [(1, "a", 10, 12), (1, "late", 12, 20), (1, "again", 30, None)]
-
-
-def test_a_late_delete_ends_at_the_next_row(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10), (1, "b", 30))
-    apply(io, path, (1, 20))
-    assert rows(io, path) == [(1, "a", 10, 20), (1, "b", 30, None)]
-    apply(io, path, (1, 5))  # before the key exists
-    assert len(rows(io, path)) == 2
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
+@for_each(
+    "change, expected",
     [
         ((1, "x", 5), [("x", 5, 10), ("a", 10, 20), ("b", 20, None)]),
         ((1, "x", 15), [("a", 10, 15), ("x", 15, 20), ("b", 20, None)]),
@@ -125,12 +93,6 @@ def test_a_change_is_put_at_its_place_in_the_history(
     assert (again.stale, again.commit_seq, tree_of(path)) == (1, None, before)
 
 
-def test_the_last_change_with_one_sequence_counts(io: Any, tmp_path: Path) -> None:
-    result = apply(io, tmp_path / "d", (1, "a", 10), (1, "b", 10), (2, 10), (2, "c", 10), (3, "d", 10), (3, 10))
-    assert (result.inserted, result.stale) == (2, 4)
-    assert rows(io, tmp_path / "d") == [(1, "b", 10, None), (2, "c", 10, None)]
-
-
 def test_files_without_keys_of_the_feed_stay(io: Any, tmp_path: Path) -> None:
     path = tmp_path / "d"
     for key in range(3):
@@ -142,47 +104,6 @@ def test_files_without_keys_of_the_feed_stay(io: Any, tmp_path: Path) -> None:
     result = apply(io, path, (1, "b", 20), plan=plan)
     assert counts(plan) == counts(result) == {"inserted": 1, "updated": 1, "deleted": 0, "total": 4}
     assert (len(result.rewritten_files), len(result.inserted_files), len(result.preserved_files)) == (1, 1, 2)
-
-
-def test_a_row_opens_in_its_new_partition(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10), (2, "a", 10), partition_by="v")
-    result = apply(io, path, (1, "b", 20), (2, 20))
-    assert (counts(result), result.moved) == ({"inserted": 1, "updated": 2, "deleted": 0, "total": 3}, 0)
-    assert rows(io, path) == [(1, "a", 10, 20), (1, "b", 20, None), (2, "a", 10, 20)]
-    moved = apply(io, path, (1, "c", 20))
-    assert (counts(moved), moved.moved) == ({"inserted": 0, "updated": 1, "deleted": 0, "total": 3}, 1)
-    assert rows(io, path)[1] == (1, "c", 20, None)
-    assert not (path / "v=b").exists()
-
-
-def test_closed_rows_can_be_in_a_partition_of_their_own(io: Any, tmp_path: Path) -> None:
-    path = tmp_path / "d"
-    apply(io, path, (1, "a", 10), (2, "b", 10), partition_by="is_current")
-    result = apply(io, path, (1, "A", 20), (2, "b", 21))
-    assert (counts(result), result.moved) == ({"inserted": 1, "updated": 1, "deleted": 0, "total": 3}, 1)
-    assert rows(io, path) == [(1, "a", 10, 20), (1, "A", 20, None), (2, "b", 10, None)]
-    before = tree_of(path)
-    apply(io, path, (1, "A", 20))
-    assert tree_of(path) == before
-
-
-def test_nulls_take_the_value_of_the_preceding_row(io: Any, tmp_path: Path) -> None:
-    path, options = tmp_path / "d", {"ignore_null_updates": True}
-    apply(io, path, (1, "a", 10), **options)
-    changes = [(1, None, 5, 20, "u"), (1, None, None, 30, "u"), (1, "b", None, 40, "u"), (2, None, 1, 40, "u")]
-    table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in changes], SCHEMA)
-    result = io.apply_changes(table, str(path), **OPTIONS, **options)
-    assert result.stale == 1
-    assert rows(io, path, NAMES[:5]) == [
-        (1, "a", 0, 10, 20),
-        (1, "a", 5, 20, 40),
-        (1, "b", 5, 40, None),
-        (2, None, 1, 40, None),
-    ]
-    before = tree_of(path)
-    assert io.apply_changes(table, str(path), **OPTIONS, **options).stale == 4
-    assert tree_of(path) == before
 
 
 def test_the_sequence_is_a_column_only_if_it_is_listed(io: Any, tmp_path: Path) -> None:
@@ -202,60 +123,6 @@ def test_a_wider_sequence_widens_the_history(io: Any, tmp_path: Path) -> None:
     apply(io, path, (1, "c", 2**40))
     assert io.read_parquet(str(path)).schema.field("valid_to").type == pa.int64()
     assert rows(io, path) == [(1, "a", 10, 20), (1, "b", 20, 2**40), (1, "c", 2**40, None)]
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"scd_type": 3}, ValueError),
-        ({"scd_type": True}, ValueError),
-        ({"scd_type": "2"}, ValueError),
-        ({"sequence_by": "nope"}, KeyColumnError),
-        ({"sequence_by": "id"}, KeyColumnError),
-        ({"key_columns": "nope"}, KeyColumnError),
-        ({"except_columns": ["id"]}, KeyColumnError),
-        ({"columns": ["nope"]}, SchemaMismatchError),
-        ({"partition_by": "valid_from"}, PartitionError),
-    ],
-)
-def test_an_argument_that_does_not_fit_changes_nothing(
-    io: Any, tmp_path: Path, change: dict[str, Any], error: type[Exception]
-) -> None:
-    for name in ("new", "old"):
-        if name == "old":
-            apply(io, tmp_path / name, (1, "a", 10))
-        before = tree_of(tmp_path)
-        for dry_run in (True, False):
-            with pytest.raises(error):
-                apply(io, tmp_path / name, (1, "b", 20), **change, dry_run=dry_run)
-        assert tree_of(tmp_path) == before
-
-
-BAD_FEEDS = {
-    "null sequence": (pa.table({"id": [1], "v": ["a"], "lsn": pa.array([None], pa.int64())}), KeyColumnError),
-    "NaN sequence": (pa.table({"id": [1], "v": ["a"], "lsn": [float("nan")]}), KeyColumnError),
-    "null key": (pa.table({"id": pa.array([None], pa.int64()), "v": ["a"], "lsn": [1]}), KeyColumnError),
-    "a sequence without order": (pa.table({"id": [1], "v": ["a"], "lsn": [[1]]}), SchemaMismatchError),
-    "another type of sequence": (pa.table({"id": [1], "v": ["a"], "lsn": ["x"]}), SchemaMismatchError),
-    "a column of the history": (
-        pa.table({"id": [1], "v": ["a"], "lsn": [1], "valid_to": [1]}),
-        SchemaMismatchError,
-    ),
-    "a missing column": (pa.table({"id": [1], "lsn": [1]}), SchemaMismatchError),
-}
-
-
-@pytest.mark.parametrize("name", BAD_FEEDS)
-def test_a_feed_that_does_not_fit_changes_nothing(io: Any, tmp_path: Path, name: str) -> None:
-    good = pa.table({"id": [1], "v": ["a"], "lsn": [1]})
-    options: dict[str, Any] = {"key_columns": "id", "sequence_by": "lsn", "scd_type": 2}
-    io.apply_changes(good, str(tmp_path / "d"), **options)
-    before = tree_of(tmp_path)
-    table, error = BAD_FEEDS[name]
-    for dry_run in (True, False):
-        with pytest.raises(error):
-            io.apply_changes(table, str(tmp_path / "d"), dry_run=dry_run, **options)
-    assert tree_of(tmp_path) == before
 
 
 HISTORY = pa.table(
@@ -279,7 +146,7 @@ BAD_HISTORIES = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_HISTORIES)
+@for_each("name", BAD_HISTORIES)
 def test_a_dataset_that_is_not_a_history_stays(io: Any, tmp_path: Path, name: str) -> None:
     table, error = BAD_HISTORIES[name]
     io.write_dataset(table, str(tmp_path / "d"))
@@ -291,68 +158,3 @@ def test_a_dataset_that_is_not_a_history_stays(io: Any, tmp_path: Path, name: st
                 change, str(tmp_path / "d"), key_columns="id", sequence_by="lsn", scd_type=2, dry_run=dry_run
             )
     assert tree_of(tmp_path) == before
-
-
-CHANGES = st.builds(
-    lambda key, v, w, lsn, op: {"id": key, "v": v, "w": w, "lsn": lsn, "op": op},
-    st.integers(1, 3),
-    st.sampled_from(["a", "b", None]),
-    st.sampled_from([0, None]),
-    st.integers(1, 8),
-    st.sampled_from("uuud"),
-)
-BATCHES = st.lists(st.lists(CHANGES, min_size=1, max_size=6), min_size=1, max_size=5)
-
-
-@pytest.mark.parametrize("ignore_nulls", [False, True])
-@pytest.mark.parametrize("partition_by", [None, "w", "is_current"])
-def test_random_batches(io: Any, engine: str, ignore_nulls: bool, partition_by: str | None) -> None:
-    options = {**OPTIONS, "ignore_null_updates": ignore_nulls}
-
-    def check(batches: list[list[dict[str, Any]]]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            path, points = Path(folder, "d"), history.Points()
-            for batch in batches:
-                _check_batch(io, path, points, batch, {**options, "partition_by": partition_by})
-
-    run_examples(f"history {engine} {ignore_nulls} {partition_by}", 20, BATCHES, check)
-
-
-def _check_batch(io: Any, path: Path, points: history.Points, batch: list[Any], options: dict[str, Any]) -> None:
-    table, before = pa.Table.from_pylist(batch, SCHEMA), history.rows_of(points)
-    stale = history.apply(points, batch, ("v", "w"), ignore_nulls=options["ignore_null_updates"])
-    after = history.rows_of(points)
-    expected = {**history.differences(before, after), "stale": stale}
-    plan = io.apply_changes(table, str(path), dry_run=True, **options)
-    result = io.apply_changes(table, str(path), plan=plan, **options)
-    assert {name: plan[name] for name in expected} == expected
-    assert {name: result[name] for name in expected} == expected
-    if not path.exists():
-        assert not after
-        return
-    assert (rows(io, path, NAMES) if after else []) == after
-    files = tree_of(path)
-    again = io.apply_changes(table, str(path), **options)
-    assert (again.stale, again.commit_seq, tree_of(path)) == (len(batch), None, files)
-
-
-DISTINCT = st.lists(st.tuples(st.integers(1, 2), st.integers(1, 9)), unique=True, min_size=2, max_size=8)
-
-
-def test_batches_in_any_order_give_one_history(io: Any, engine: str) -> None:
-    """If no two changes of a key have the same values, every order of batches gives the same history."""
-
-    def check(given: tuple[list[tuple[int, int]], Any]) -> None:
-        times, random = given
-        changes = [(key, f"{time}", time) for key, time in times]
-        found = []
-        for _ in range(2):
-            random.shuffle(changes)
-            cut = random.randrange(len(changes) + 1)
-            with tempfile.TemporaryDirectory() as folder:
-                for part in (changes[:cut], changes[cut:]):
-                    apply(io, Path(folder, "d"), *part)
-                found.append(rows(io, Path(folder, "d"), NAMES))
-        assert found[0] == found[1]
-
-    run_examples(f"order {engine}", 30, st.tuples(DISTINCT, st.randoms(use_true_random=False)), check)

@@ -11,8 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import numbers
-from conformance.tree import tree_of
 from fsspeckit import (
     AlreadyCommittedError,
     CommitConflictError,
@@ -25,6 +23,7 @@ from fsspeckit.core.commit import log
 from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import numbers, tree_of
 
 KEY = {"strategy": "upsert", "key_columns": "id"}
 

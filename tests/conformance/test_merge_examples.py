@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import contents, data_files, tree_of
+from kit import contents, look, numbers, put, three_files, tree_of
 
 
 @pytest.fixture
@@ -91,14 +90,6 @@ def test_full_merge_with_an_empty_source(io: Any, dataset: Path) -> None:
     assert contents(dataset) == {"README.txt": b"keep me"}
 
 
-def test_full_merge_with_an_empty_source_keeps_the_folder(io: Any, dataset: Path) -> None:
-    io.merge(numbers([]), str(dataset), strategy="full_merge", key_columns=["id"])
-    assert dataset.is_dir()
-    assert contents(dataset) == {}
-    result = io.merge(numbers([5], "again"), str(dataset), strategy="upsert", key_columns=["id"])
-    assert counts(result) == (1, 0, 0, 1)
-
-
 @pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "deduplicate"])
 def test_an_empty_source_is_a_no_op(io: Any, dataset: Path, strategy: str) -> None:
     before = tree_of(dataset.parent)
@@ -113,14 +104,6 @@ def test_a_missing_target_is_created(io: Any, tmp_path: Path, strategy: str) -> 
     result = io.merge(numbers([1, 2]), str(tmp_path / "new"), strategy=strategy, key_columns=["id"])
     assert counts(result) == (2, 0, 0, 2)
     assert look(tmp_path / "new") == [(1, "old"), (2, "old")]
-
-
-def test_a_missing_target_is_created_in_partitions(io: Any, tmp_path: Path) -> None:
-    source = numbers([1, 2], day=["mon", None])
-    io.merge(source, str(tmp_path / "new"), strategy="upsert", key_columns=["id"], partition_by=["day"])
-    folders = sorted(path.parent.name for path in data_files(tmp_path / "new"))
-    assert folders == ["day=__HIVE_DEFAULT_PARTITION__", "day=mon"]
-    assert look(tmp_path / "new", "id", "day") == [(1, "mon"), (2, None)]
 
 
 @pytest.mark.scenario("UP-40")
@@ -138,26 +121,6 @@ def test_deduplicate_keeps_the_highest(io: Any, tmp_path: Path) -> None:
     result = io.merge(source, str(dataset), strategy="deduplicate", key_columns=["id"], dedup_order_by=["seq"])
     assert counts(result) == (1, 1, 0, 11)
     assert [row for row in look(dataset) if row[0] in (1, 50)] == [(1, "c"), (50, "y")]
-
-
-@pytest.mark.parametrize(
-    ("order", "kept"),
-    [(None, "last"), (["-seq"], "low"), (["seq"], "tie2"), (["grp", "seq"], "first"), (["grp", "-seq"], "null")],
-)
-@pytest.mark.scenario("UP-26", "UP-42")
-def test_deduplicate_orders(io: Any, tmp_path: Path, order: list[str] | None, kept: str) -> None:
-    source = pa.table(
-        {
-            "id": [1] * 6,
-            "v": ["first", "tie1", "tie2", "low", "null", "last"],
-            "seq": pa.array([5, 9, 9, 1, None, 2]),
-            "grp": ["b", "a", "a", "a", "b", "a"],
-        }
-    )
-    if order == ["-seq"]:
-        source = source.filter(pa.array([True, True, True, True, False, True]))
-    io.merge(source, str(tmp_path / "d"), strategy="deduplicate", key_columns=["id"], dedup_order_by=order)
-    assert look(tmp_path / "d") == [(1, kept)]
 
 
 @pytest.mark.parametrize(("pick", "value"), [("first", "one"), ("last", "two")])
@@ -204,23 +167,6 @@ def test_the_whole_row_is_replaced(io: Any, tmp_path: Path) -> None:
     assert look(tmp_path / "d", "id", "a", "b") == [(1, None, None), (2, "y", 2.5)]
 
 
-@pytest.mark.scenario("IO-11")
-def test_composite_keys_are_tuples(io: Any, tmp_path: Path) -> None:
-    target = pa.table({"id": [1, 2], "category": ["A", "B"], "v": ["old", "old"]})
-    put(tmp_path / "d" / "a.parquet", target)
-    source = pa.table({"id": [1, 1, 2], "category": ["A", "B", "A"], "v": ["new"] * 3})
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id", "category"])
-    assert counts(result) == (2, 1, 0, 4)
-    assert [row[2] for row in look(tmp_path / "d", "id", "category", "v")] == ["new", "new", "new", "old"]
-
-
-def test_nan_equals_nan_and_minus_zero_equals_zero(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [math.nan, 0.0, 1.0], "v": ["old"] * 3}))
-    source = pa.table({"id": [math.nan, -0.0], "v": ["new"] * 2})
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert counts(result) == (0, 2, 0, 3)
-
-
 @pytest.mark.parametrize(("bits", "type_"), [("u8", pa.float64()), ("u4", pa.float32()), ("u2", pa.float16())])
 def test_every_nan_is_the_same_nan(io: Any, tmp_path: Path, bits: str, type_: pa.DataType) -> None:
     """NaN has many bit patterns; as keys they match, and as values they are equal."""
@@ -234,14 +180,6 @@ def test_every_nan_is_the_same_nan(io: Any, tmp_path: Path, bits: str, type_: pa
     assert tree_of(tmp_path / "d") == before
 
 
-def test_null_keys_match_on_request(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([None, 1]))
-    source = numbers([None, 2], "new")
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"], null_keys="match")
-    assert counts(result) == (1, 1, 0, 3)
-    assert look(tmp_path / "d") == [(1, "old"), (2, "new"), (None, "new")]
-
-
 def test_text_is_never_a_number(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": ["1", "01", "1.0"], "v": ["old"] * 3}))
     result = io.merge(pa.table({"id": ["1"], "v": ["new"]}), str(tmp_path / "d"), strategy="update", key_columns=["id"])
@@ -252,15 +190,6 @@ def test_text_is_never_a_number(io: Any, tmp_path: Path) -> None:
 def test_one_key_may_be_given_as_text(io: Any, dataset: Path) -> None:
     result = io.merge(numbers([1], "new"), str(dataset), strategy="update", key_columns="id")
     assert result.updated == 1
-
-
-@pytest.mark.scenario("UP-31")
-@pytest.mark.parametrize("batch_rows", [1, 7, 10_000])
-def test_batch_rows_never_changes_the_outcome(io: Any, dataset: Path, batch_rows: int) -> None:
-    options: dict[str, Any] = {"strategy": "full_merge", "key_columns": ["id"], "batch_rows": batch_rows}
-    result = io.merge(numbers([*range(5, 40)], "new"), str(dataset), **options)
-    assert counts(result) == (10, 25, 5, 35)
-    assert [row[0] for row in sorted(look(dataset))] == list(range(5, 40))
 
 
 def test_a_result_reads_as_mapping_json_and_table(io: Any, dataset: Path) -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, numbers, put, ruin_pages
-from conformance.tree import contents, data_files, tree_of
+from conformance.effort import for_each
 from fsspeckit import CommitConflictError, ExpressionError, PartitionError
+from kit import by_day, data_files, numbers, put, ruin_pages, tree_of
 
 
 def stats(result: Any) -> tuple[int, ...]:
@@ -55,15 +55,7 @@ def test_a_row_that_gets_its_own_partition_value_stays(io: Any, tmp_path: Path) 
     assert (result.commit_seq, tree_of(tmp_path / "d")) == (None, before)
 
 
-def test_a_partition_without_rows_loses_its_folder(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", mon=[1, 2], tue=[3])
-    result = io.update(str(tmp_path / "d"), set={"day": "'tue'"}, where="day = 'mon'")
-    assert (stats(result), len(result.deleted_files)) == ((0, 2, 0, 3, 2, 0), 1)
-    assert not (tmp_path / "d" / "day=mon").exists()
-    assert {path.parent.name for path in data_files(tmp_path / "d")} == {"day=tue"}
-
-
-@pytest.mark.parametrize("value", ["a/b", "50%", "x=y?", "K\u00f6ln", " ", "..", "a'b", "01", None])
+@for_each("value", ["a/b", "50%", "x=y?", "K\u00f6ln", " ", "..", "a'b", "01", None])
 def test_new_folders_are_named_as_a_write_names_them(io: Any, tmp_path: Path, value: str | None) -> None:
     by_day(tmp_path / "d", mon=[1], tue=[2])
     io.write_dataset(numbers([1, 2], day=[value, "tue"]), str(tmp_path / "e"), partition_by="day")
@@ -72,13 +64,6 @@ def test_new_folders_are_named_as_a_write_names_them(io: Any, tmp_path: Path, va
     folders = [{path.parent.name for path in data_files(tmp_path / name)} for name in "de"]
     assert folders[0] == folders[1]
     assert rows_of(io, tmp_path / "d", "id", "day") == [(1, value), (2, "tue")]
-
-
-def test_values_have_the_types_that_readers_get(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", **{"1": [1], "2": [2], "__HIVE_DEFAULT_PARTITION__": [3]})
-    result = io.update(str(tmp_path / "d"), set={"day": "coalesce(day, 0) * 10 + id"}, where="id <> 2")
-    assert stats(result) == (0, 2, 0, 3, 2, 0)
-    assert rows_of(io, tmp_path / "d", "id", "day") == [(1, 11), (2, 2), (3, 3)]
 
 
 def test_a_value_that_cannot_be_a_partition_changes_nothing(io: Any, tmp_path: Path) -> None:
@@ -103,14 +88,6 @@ def test_a_value_that_cannot_be_a_partition_changes_nothing(io: Any, tmp_path: P
     assert io.update(str(tmp_path / "d"), set={"day": "''"}, where="id = 99").updated == 0
 
 
-def test_one_of_several_partition_columns_is_set(io: Any, tmp_path: Path) -> None:
-    rows = numbers([1, 2, 3], year=[2025, 2026, 2026], city=["a", "a", "b"])
-    io.write_dataset(rows, str(tmp_path / "d"), partition_by=["year", "city"])
-    result = io.update(str(tmp_path / "d"), set={"city": "'b'"}, where="year = 2026")
-    assert stats(result) == (0, 2, 0, 3, 1, 1)
-    assert rows_of(io, tmp_path / "d", "id", "year", "city") == [(1, 2025, "a"), (2, 2026, "b"), (3, 2026, "b")]
-
-
 def test_a_partition_column_in_the_files_is_set_there_too(io: Any, tmp_path: Path) -> None:
     day = [dt.date(2026, 11, 1), dt.date(2026, 11, 2)]
     put(tmp_path / "d" / "day=2026-11-01" / "a.parquet", numbers([1, 2], day=[day[0]] * 2))
@@ -128,14 +105,6 @@ def test_a_file_whose_values_differ_from_its_folder_is_an_error(io: Any, tmp_pat
     with pytest.raises(PartitionError, match="folder is for"):
         io.update(str(tmp_path / "d"), set={"day": "'c'"}, where="true")
     assert tree_of(tmp_path) == before
-
-
-def test_rows_outside_partition_folders_move_into_them(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=a" / "a.parquet", numbers([1], day=["a"]))
-    put(tmp_path / "d" / "outside.parquet", numbers([2, 3], day=["b", "a"]))
-    result = io.update(str(tmp_path / "d"), set={"day": "'a'"}, where="true")
-    assert stats(result) == (0, 3, 0, 3, 1, 2)
-    assert rows_of(io, tmp_path / "d", "id", "day") == [(1, "a"), (2, "a"), (3, "a")]
 
 
 @pytest.mark.names_stay
@@ -168,88 +137,6 @@ def test_moved_rows_keep_all_types_and_the_codec(io: Any, tmp_path: Path) -> Non
 
 def partial_merge(io: Any, path: Path, source: pa.Table, **options: Any) -> Any:
     return io.merge(source, str(path), strategy="upsert", key_columns="id", partition_move="move", **options)
-
-
-def dataset(path: Path) -> None:
-    put(path / "day=a" / "a.parquet", numbers([1, 2], n=[10, 20]), row_group_size=1)
-    put(path / "day=b" / "b.parquet", numbers([3], n=[30]))
-    put(path / "day=z" / "z.parquet", numbers([9], n=[90]))
-
-
-@pytest.mark.parametrize("names", [["n"], ["n", "day"]])
-def test_a_moved_row_keeps_the_values_of_other_columns(io: Any, tmp_path: Path, names: list[str]) -> None:
-    dataset(tmp_path / "d")
-    before = contents(tmp_path / "d")
-    source = numbers([1, 3, 4], "new", n=[11, 33, 44], day=["b", "b", "b"])
-    plan = partial_merge(io, tmp_path / "d", source, update_columns=names, dry_run=True)
-    result = partial_merge(io, tmp_path / "d", source, update_columns=names, plan=plan)
-    assert stats(plan) == stats(result) == (1, 2, 0, 5, 1, 0)
-    assert rows_of(io, tmp_path / "d", "id", "v", "n", "day") == [
-        (1, "old", 11, "b"),
-        (2, "old", 20, "a"),
-        (3, "old", 33, "b"),
-        (4, "new", 44, "b"),
-        (9, "old", 90, "z"),
-    ]
-    assert contents(tmp_path / "d")["day=z/z.parquet"] == before["day=z/z.parquet"]
-
-
-def test_a_column_that_the_source_lacks_moves_with_its_row(io: Any, tmp_path: Path) -> None:
-    dataset(tmp_path / "d")
-    source = pa.table({"id": [1, 2, 5], "n": [11, 22, 55], "more": [True, False, True], "day": ["b", "c/d", None]})
-    result = partial_merge(io, tmp_path / "d", source, schema_mode="evolve")
-    assert stats(result) == (1, 2, 0, 5, 2, 0)
-    assert rows_of(io, tmp_path / "d", "id", "v", "n", "more", "day") == [
-        (1, "old", 11, True, "b"),
-        (2, "old", 22, False, "c/d"),
-        (3, "old", 30, None, "b"),
-        (5, None, 55, True, None),
-        (9, "old", 90, None, "z"),
-    ]
-    assert not (tmp_path / "d" / "day=a").exists()
-
-
-def test_null_keeps_values_and_the_partition(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "x=1" / "y=a" / "a.parquet", numbers([1, 2, 3], n=[10, 20, 30]))
-    feed = pa.table(
-        {
-            "id": [1, 2, 3, 4],
-            "v": ["new", None, None, None],
-            "n": pa.array([None, 5, None, 40], pa.int64()),
-            "x": pa.array([None, 2, None, None], pa.int64()),
-            "y": ["b", None, None, "a"],
-        }
-    )
-    feed = feed.append_column("lsn", pa.array([1, 1, 1, 1]))
-    path = tmp_path / "d"
-    io.merge(
-        pa.table({"id": [1, 2, 3], "lsn": [0, 0, 0], "x": [1, 1, 1], "y": ["a", "a", "a"]}),
-        str(path),
-        strategy="update",
-        key_columns="id",
-        schema_mode="evolve",
-    )
-    result = io.apply_changes(feed, str(path), key_columns="id", sequence_by="lsn", ignore_null_updates=True)
-    assert stats(result) == (1, 3, 0, 4, 2, 0)
-    assert rows_of(io, path, "id", "v", "n", "x", "y") == [
-        (1, "new", 10, 1, "b"),
-        (2, "old", 5, 2, "a"),
-        (3, "old", 30, 1, "a"),
-        (4, None, 40, None, "a"),
-    ]
-
-
-@pytest.mark.parametrize("options", [{}, {"update_columns": "n"}])
-def test_a_key_that_occurs_twice_moves_twice(io: Any, tmp_path: Path, options: dict[str, Any]) -> None:
-    put(tmp_path / "d" / "day=a" / "a.parquet", numbers([1, 1, 2], ["x", "y", "z"], n=[1, 2, 3]))
-    source = numbers([1], "new", n=[7], day=["b"])
-    result = partial_merge(io, tmp_path / "d", source, **options)
-    assert stats(result) == (0, 2, 0, 3, 2, 0)
-    expected = ["x", "y"] if options else ["new", "new"]
-    assert rows_of(io, tmp_path / "d", "id", "v", "n", "day") == [
-        *((1, v, 7, "b") for v in expected),
-        (2, "z", 3, "a"),
-    ]
 
 
 def test_moved_rows_are_split_into_files_of_a_size(io: Any, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.builders import numbers, put
-from conformance.test_bad_input import refused
+from conformance.effort import for_each
+from conformance.test_refusals import refused
 from fsspeckit.common.errors import NestedDatasetError
+from kit import numbers, put
 
 ROWS = numbers([1, 50], "new")
 CHANGES: dict[str, Callable[[Any, str], Any]] = {
@@ -28,7 +29,7 @@ CHANGES: dict[str, Callable[[Any, str], Any]] = {
     "recover": lambda io, path: io.recover(path),
 }
 _WITH_FILTER = [CHANGES[name] for name in ("compact", "plan of a compaction", "optimize", "deduplicate")]
-every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+every_change = for_each("change", CHANGES.values())
 
 
 @every_change
@@ -49,7 +50,7 @@ def test_a_partition_of_a_dataset(io: Any, tmp_path: Path, change: Callable[[Any
 
 
 @pytest.mark.parametrize("inner", ["b", "b/c", "day=1/b", ".hidden/b"])
-@pytest.mark.parametrize("where", ["beside", "inside"])
+@for_each("where", ["beside", "inside"])
 def test_a_new_dataset_inside_a_dataset(io: Any, tmp_path: Path, inner: str, where: str) -> None:
     io.write_dataset(numbers([1, 2, 3]), str(tmp_path / "a"))
     if where == "inside":
@@ -67,7 +68,7 @@ def test_folders_that_are_not_partitions(io: Any, tmp_path: Path, change: Callab
         change(io, str(tmp_path / "lake"))
 
 
-@pytest.mark.parametrize("folder", ["a", "day=1/a", "a/day=1", "=1"])
+@for_each("folder", ["a", "day=1/a", "a/day=1", "=1"])
 def test_one_folder_that_is_no_partition_is_enough(io: Any, tmp_path: Path, folder: str) -> None:
     put(tmp_path / "lake" / "0.parquet", numbers([1, 2]))
     put(tmp_path / "lake" / folder / "1.parquet", numbers([1, 3]))
@@ -75,7 +76,7 @@ def test_one_folder_that_is_no_partition_is_enough(io: Any, tmp_path: Path, fold
         io.merge(ROWS, str(tmp_path / "lake"), strategy="upsert", key_columns=["id"])
 
 
-@pytest.mark.parametrize("name", ["merge", "plan of a merge", "compact", "optimize", "deduplicate"])
+@for_each("name", ["merge", "plan of a merge", "compact", "optimize", "deduplicate"])
 def test_partitions_that_are_different_datasets(io: Any, tmp_path: Path, name: str) -> None:
     put(tmp_path / "lake" / "kind=a" / "1.parquet", numbers([1, 2]))
     put(tmp_path / "lake" / "kind=b" / "1.parquet", pa.table({"id": [1], "town": ["x"], "zip": ["y"]}))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from fsspeckit.common.errors import ExpressionError, KeyColumnError, SchemaMismatchError
-from fsspeckit.core.ext import read_json
 
 EVENTS = pa.table(
     {"id": [1, 2], "v": ["a", "b"], "source": [{"lsn": 1, "v": "x"}, {"lsn": 2, "v": "y"}], "op": ["c", "c"]}
@@ -70,71 +67,3 @@ def test_a_nested_field_is_not_a_key_or_a_sequence(io: Any, path: str, options: 
         io.apply_changes(changed(lsn=2), path, **{"key_columns": "id", "sequence_by": "id"} | options)
     assert str(caught.value).endswith("Select it as a column of its own first, such as lsn.")
     assert values(io, path) == {1: "a", 2: "b"}
-
-
-def event(op: str, before: Any, after: Any, lsn: int) -> dict[str, Any]:
-    """An event of Debezium's connector for PostgreSQL, in the form of its JSON converter without schemas."""
-    source = {
-        "version": "3.1.0.Final",
-        "connector": "postgresql",
-        "name": "shop",
-        "ts_ms": 1_762_000_000_000 + lsn,
-        "snapshot": "false",
-        "db": "shop",
-        "sequence": f'["{lsn - 8}","{lsn}"]',
-        "schema": "public",
-        "table": "customers",
-        "txId": 556,
-        "lsn": lsn,
-        "xmin": None,
-    }
-    ts = source["ts_ms"]
-    return {"before": before, "after": after, "source": source, "transaction": None, "op": op, "ts_ms": ts}
-
-
-def with_schema(payload: dict[str, Any]) -> dict[str, Any]:
-    """The same event with a schema, as the converter writes it by default."""
-    field = {"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}], "field": "after"}
-    return {
-        "schema": {"type": "struct", "fields": [field], "name": "shop.public.customers.Envelope"},
-        "payload": payload,
-    }
-
-
-ROW = pa.struct({"id": pa.int64(), "name": pa.string(), "email": pa.string()})
-EVENT = {"before": ROW, "after": ROW, "source": pa.struct({"lsn": pa.int64()}), "op": pa.string()}
-
-
-def flat_rows(path: Path, *, has_schema: bool) -> pa.Table:
-    """Rows of changes: the new row, or of a delete the old one, with the position in the log and the operation."""
-    schema = pa.schema({"payload": pa.struct(EVENT)} if has_schema else EVENT)
-    events = read_json(str(path), schema=schema)
-    if has_schema:
-        events = pa.Table.from_struct_array(events["payload"])
-    rows = pa.Table.from_struct_array(pc.coalesce(events["after"], events["before"]))
-    lsn = pc.struct_field(events["source"], "lsn")
-    return rows.append_column("lsn", lsn).append_column("op", events["op"])
-
-
-@pytest.mark.parametrize("form", [dict, with_schema], ids=["plain", "with schema"])
-def test_events_of_debezium(io: Any, tmp_path: Path, form: Any) -> None:
-    feed = [
-        event("r", None, {"id": 1001, "name": "Sally", "email": "sally@example.com"}, 24_023_000),
-        event("c", None, {"id": 1004, "name": "Anne", "email": "anne@example.com"}, 24_023_128),
-        event("u", None, {"id": 1004, "name": "Anne Marie", "email": "anne@example.com"}, 24_023_200),
-        event("c", None, {"id": 1005, "name": "Bob", "email": None}, 24_023_300),
-        event("d", {"id": 1001, "name": "", "email": None}, None, 24_023_400),
-    ]
-    (tmp_path / "events.json").write_text("".join(json.dumps(form(each)) + "\n" for each in feed))
-    rows = flat_rows(tmp_path / "events.json", has_schema=form is with_schema)
-    options = {"key_columns": "id", "sequence_by": "lsn", "delete_when": "op = 'd'", "except_columns": ["op"]}
-    assert io.apply_changes(rows, str(tmp_path / "d"), **options).inserted == 2
-    (tmp_path / "events.json").write_text(json.dumps(form(event("d", {"id": 1005}, None, 24_023_500))) + "\n")
-    late = event("u", None, {"id": 1004, "name": "Anne", "email": None}, 24_023_128)
-    with (tmp_path / "events.json").open("a") as file:
-        file.write(json.dumps(form(late)) + "\n")
-    rows = flat_rows(tmp_path / "events.json", has_schema=form is with_schema)
-    result = io.apply_changes(rows, str(tmp_path / "d"), **options)
-    assert (result.deleted, result.stale, result.total) == (1, 1, 1)
-    found = io.read_parquet(str(tmp_path / "d")).to_pylist()
-    assert found == [{"id": 1004, "name": "Anne Marie", "email": "anne@example.com", "lsn": 24_023_200}]

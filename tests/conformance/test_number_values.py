@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from conformance.builders import look, put
+from conformance.effort import for_each
 from conformance.rows import canonical
-from conformance.tree import tree_of
 from fsspeckit import SchemaMismatchError
 from fsspeckit.common.errors import ExpressionError
+from kit import look, put, tree_of
 
 BIG = 2**53
 LIMIT = Decimal("9999999.99")
@@ -26,7 +26,7 @@ def decimals(*values: str | None, places: int = 2) -> pa.Array:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-@pytest.mark.parametrize("where", ["round(d) < 1", "ceil(d) < 1", "floor(- d) > -1", "round(d, -7) < 1"])
+@for_each("where", ["round(d) < 1", "ceil(d) < 1", "floor(- d) > -1", "round(d, -7) < 1"])
 def test_a_rounded_decimal_does_not_become_zero(io: Any, tmp_path: Path, where: str, at: int) -> None:
     values: list[str | None] = ["1.00", None]
     values.insert(at, str(LIMIT))
@@ -37,8 +37,8 @@ def test_a_rounded_decimal_does_not_become_zero(io: Any, tmp_path: Path, where: 
     assert tree_of(tmp_path / "d") == before
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "shown"),
+@for_each(
+    "column, value, shown",
     [
         ("d", "w", "9999999.999"),
         ("d", "CAST(f AS DECIMAL(9, 2))", "9999999.999"),
@@ -115,7 +115,7 @@ ZEROS: dict[str, tuple[pa.DataType, Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ZEROS)
+@for_each("kind", ZEROS)
 def test_both_zeros_are_one_value(io: Any, tmp_path: Path, kind: str) -> None:
     type_, old, new = ZEROS[kind]
     put(tmp_path / "d" / "a.parquet", pa.table({"id": [1, 2], "v": pa.array([old, None], type_)}))
@@ -126,7 +126,7 @@ def test_both_zeros_are_one_value(io: Any, tmp_path: Path, kind: str) -> None:
     assert tree_of(tmp_path / "d") == before
 
 
-@pytest.mark.parametrize("kind", ZEROS)
+@for_each("kind", ZEROS)
 def test_both_zeros_are_one_value_of_a_history(io: Any, tmp_path: Path, kind: str) -> None:
     type_, old, new = ZEROS[kind]
     for sequence, value in ((1, old), (2, new)):
@@ -162,7 +162,7 @@ CASTS: dict[str, tuple[pa.DataType, pa.Array]] = {
 
 
 @pytest.mark.parametrize("kind", CASTS)
-@pytest.mark.parametrize("verb", ["merge", "append"])
+@for_each("verb", ["merge", "append"])
 def test_a_source_value_is_stored_exactly_or_refused(io: Any, tmp_path: Path, kind: str, verb: str) -> None:
     stored, values = CASTS[kind]
     put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "v": pa.nulls(1, stored)}))

@@ -13,17 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.builders import numbers, put
-from conformance.datatypes import KEY_KINDS, VALUE_KINDS
-from conformance.effort import run_examples
 from conformance.rows import duckdb_rows
-from conformance.tree import data_files, tree_of
-from conformance.upkeep import bag_of, check_upkeep, table_of, values
-from fsspeckit.common import errors
+from conformance.upkeep import check_upkeep, values
 from fsspeckit.datasets.pyarrow import optimize_parquet_dataset_pyarrow
+from inside import lower
+from kit import data_files, numbers, put, table_of, tree_of
 
 CURVES = ("linear", "zorder", "hilbert")
 
@@ -87,78 +83,6 @@ def test_curves_cluster_rows_that_are_near_in_all_columns(io: Any, tmp_path: Pat
     assert max(np.mean(spans, axis=0)) < 32, spans
 
 
-@pytest.mark.parametrize("curve", CURVES)
-def test_skewed_columns_are_clustered_too(io: Any, tmp_path: Path, curve: str) -> None:
-    random = np.random.default_rng(2)
-    for i in range(4):
-        x, y = random.lognormal(0, 4, 1000), random.zipf(1.3, 1000).clip(max=10**9)
-        put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": x, "y": y}))
-    io.optimize_parquet_dataset(str(tmp_path / "d"), ["x", "y"], curve=curve, target_rows_per_file=100)
-    middle = float(np.median(whole(tmp_path / "d")["x"].to_numpy()))
-    found = [table_of(path)["x"].to_numpy() for path in data_files(tmp_path / "d")]
-    touched = sum(x.min() <= middle <= x.max() for x in found)
-    assert touched <= (2 if curve == "linear" else 20)
-
-
-@pytest.mark.parametrize("curve", CURVES)
-@pytest.mark.parametrize("same", [0, None])
-def test_equal_rows_are_split_evenly(io: Any, tmp_path: Path, curve: str, same: Any) -> None:
-    """All rows are equal, but they are still distributed over all files."""
-    for i in range(4):
-        put(tmp_path / "d" / f"{i}.parquet", pa.table({"a": pa.array([same] * 50, pa.int64()), "b": ["x"] * 50}))
-    io.optimize_parquet_dataset(str(tmp_path / "d"), ["a", "b"], curve=curve, target_rows_per_file=40)
-    assert [len(a) for a in values(tmp_path / "d", "a")] == [40] * 5
-
-
-@pytest.mark.parametrize("kind", KEY_KINDS)
-@pytest.mark.parametrize("curve", CURVES)
-def test_columns_of_every_ordered_type(io: Any, tmp_path: Path, kind: str, curve: str) -> None:
-    found = KEY_KINDS[kind]
-
-    def check(parts: list[list[Any]]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(parts)))}"
-        for i, part in enumerate(parts):
-            column, count = pa.array(part, found.target), pa.array(range(len(part)), pa.int64())
-            put(dataset / f"{i}.parquet", pa.table({"k": column, "n": count}))
-        columns = ["k"] if curve == "linear" else ["k", "n"]
-        call = {"curve": curve, "target_rows_per_file": 3}
-        check_upkeep(partial(io.optimize_parquet_dataset, str(dataset), columns, **call), dataset)
-        if curve == "linear":
-            _check_sorted(whole(dataset)["k"])
-
-    some = st.lists(st.lists(st.none() | found.values, max_size=5), min_size=1, max_size=3)
-    run_examples(f"optimize {kind} {curve}", 3, some, check)
-
-
-def _check_sorted(column: pa.ChunkedArray) -> None:
-    from conformance.test_deduplicate import _at_least, spelled
-
-    found = spelled(column)
-    nulls = [value is None for value in found]
-    assert nulls == sorted(nulls)
-    known = [value for value in found if value is not None]
-    assert all(_at_least(after, before) for before, after in itertools.pairwise(known))
-
-
-@pytest.mark.parametrize("kind", VALUE_KINDS)
-def test_values_of_every_type_are_kept(io: Any, tmp_path: Path, kind: str) -> None:
-    found = VALUE_KINDS[kind]
-
-    def check(parts: list[list[Any]]) -> None:
-        dataset = tmp_path / f"{abs(hash(repr(parts)))}"
-        for i, part in enumerate(parts):
-            keys = pa.array([(7 * k + i) % 5 for k in range(len(part))], pa.int64())
-            put(dataset / f"{i}.parquet", pa.table({"v": pa.array(part, found.target), "k": keys}))
-        before = pq.read_schema(data_files(dataset)[0])
-        check_upkeep(partial(io.optimize_parquet_dataset, str(dataset), "k", target_rows_per_file=4), dataset)
-        for path in data_files(dataset):
-            assert io.read_parquet(str(path)).schema.equals(before)
-        assert in_order(whole(dataset), ["k"])
-
-    some = st.lists(st.lists(st.none() | found.values, max_size=6), min_size=1, max_size=3)
-    run_examples(f"optimize value {kind}", 3, some, check)
-
-
 # What is left alone
 
 
@@ -181,27 +105,6 @@ def test_only_new_and_overlapping_files_are_rewritten(io: Any, tmp_path: Path, c
     if curve == "linear":
         ranges = sorted((min(x), max(x)) for x in values(tmp_path / "d", "x"))
         assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
-
-
-def test_a_new_file_beyond_all_others_joins_none_of_them(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d")
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["b"], target_rows_per_file=300)
-    optimize()
-    before = tree_of(tmp_path / "d")
-    new = pa.table({"a": [1], "b": [1e9], "s": ["x"], "n": [1]})
-    io.write_dataset(new, str(tmp_path / "d"))
-    assert optimize().compacted_file_count == 1
-    after = tree_of(tmp_path / "d")
-    assert {path: after[path] for path in before} == before
-
-
-def test_force_another_order_or_codec_rewrite(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d")
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), target_rows_per_file=300)
-    for call in ({}, {"force": True}, {"curve": "hilbert"}, {"compression": "zstd", "curve": "hilbert"}):
-        assert optimize(["a", "b"], **call).compacted_file_count > 0, call
-    assert optimize(["a", "b"], curve="hilbert").compacted_file_count == 0
-    assert optimize(["b", "a"], curve="hilbert").compacted_file_count > 0
 
 
 def test_a_merge_that_changes_the_order_makes_its_file_unsorted(io: Any, tmp_path: Path) -> None:
@@ -234,18 +137,6 @@ def test_the_sort_note_is_not_copied_to_other_files(io: Any, tmp_path: Path) -> 
     assert any(path.endswith("foreign.parquet") for group in plan["planned_groups"] for path in group)
 
 
-def test_small_files_of_many_runs_are_joined(io: Any, tmp_path: Path) -> None:
-    path, found = str(tmp_path / "d"), []
-    for i in range(8):
-        io.write_dataset(pa.table({"x": range(10 * i, 10 * i + 10)}), path)
-        found.append(io.optimize_parquet_dataset(path, "x", target_rows_per_file=40).after_file_count)
-    assert max(found) <= 5
-    assert [x for part in sorted(values(tmp_path / "d", "x")) for x in part] == list(range(80))
-    again = tree_of(tmp_path / "d")
-    io.optimize_parquet_dataset(path, "x", target_rows_per_file=40)
-    assert tree_of(tmp_path / "d") == again
-
-
 # Partitions, limits, memory
 
 
@@ -267,50 +158,14 @@ def test_each_partition_has_its_own_order(io: Any, tmp_path: Path) -> None:
 def test_ranges_larger_than_memory_are_split_on_disk(
     io: Any, tmp_path: Path, curve: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsspeckit.core.operations.optimize.RANGE_BYTES", 4096)
-    monkeypatch.setattr("fsspeckit.core.engine.local._PIECES_IN_MEMORY", 1000)
+    lower(monkeypatch, "bytes of a range", 4096)
+    lower(monkeypatch, "pieces in memory", 1000)
     scattered(tmp_path / "d", row_group_size=60)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["a", "s"], curve=curve)
     check_upkeep(partial(optimize, target_rows_per_file=400), tmp_path / "d")
     assert [len(n) for n in values(tmp_path / "d", "n")] == [400] * 3
     if curve == "linear":
         assert in_order(whole(tmp_path / "d"), ["a", "s"])
-
-
-def test_limits_and_commits(io: Any, tmp_path: Path) -> None:
-    for day in "abcd":
-        scattered(tmp_path / "d" / f"day={day}", files=2, rows=20)
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "a", target_rows_per_file=20)
-    first = optimize(max_files=5)
-    assert (first.compacted_file_count, len(first.skipped_files)) == (4, 4)
-    assert all("max_files=5" in reason for reason in first.skipped_files.values())
-    rest = optimize(max_groups_per_commit=1)
-    assert (rest.compacted_file_count, len(rest.commits)) == (4, 2)
-    assert optimize().compacted_file_count == 0
-    scattered(tmp_path / "e", files=2)
-    small = io.optimize_parquet_dataset(str(tmp_path / "e"), "a", max_bytes=10)
-    assert small.compacted_file_count == 0
-    assert all("max_bytes=10" in reason for reason in small.skipped_files.values())
-
-
-def test_bloom_filters_and_row_groups(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d")
-    io.optimize_parquet_dataset(str(tmp_path / "d"), "a", bloom_filter_columns=["s", "n"], row_group_size=100)
-    meta = pq.read_metadata(data_files(tmp_path / "d")[0])
-    assert {meta.row_group(i).num_rows for i in range(meta.num_row_groups)} == {100}
-    with_filter = {meta.row_group(0).column(i).path_in_schema for i in range(4)
-                   if meta.row_group(0).column(i).bloom_filter_offset is not None}  # fmt: skip
-    assert with_filter == {"s", "n"}
-
-
-def test_files_of_other_schemas(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"k": pa.array([3, 1], pa.int32()), "x": ["p", "q"]}))
-    put(tmp_path / "d" / "b.parquet", pa.table({"k": pa.array([2**40, 2], pa.int64())}))
-    put(tmp_path / "d" / "c.parquet", pa.table({"x": ["r"]}))
-    io.optimize_parquet_dataset(str(tmp_path / "d"), ["k"])
-    assert whole(tmp_path / "d").to_pylist() == [
-        {"k": 1, "x": "q"}, {"k": 2, "x": None}, {"k": 3, "x": "p"}, {"k": 2**40, "x": None}, {"k": None, "x": "r"}
-    ]  # fmt: skip
 
 
 def test_empty_files(io: Any, tmp_path: Path) -> None:
@@ -356,14 +211,6 @@ def test_sorted_files_are_only_deduplicated(io: Any, tmp_path: Path) -> None:
     assert optimize(deduplicate_key_columns="id").compacted_file_count == 0
 
 
-def test_all_rows_of_a_group_may_be_duplicates(io: Any, tmp_path: Path) -> None:
-    for day, ids in {"a": [1, 2], "b": [2, 1]}.items():
-        put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers(ids))
-    result = io.optimize_parquet_dataset(str(tmp_path / "d"), "id", deduplicate_key_columns="id")
-    assert (result.after_file_count, result.after_row_count) == (1, 2)
-    assert values(tmp_path / "d", "id") == [[1, 2]]
-
-
 # Other faces, bad input
 
 
@@ -384,64 +231,3 @@ def test_the_functions(tmp_path: Path) -> None:
         ]
         == 0
     )
-
-
-def test_other_storages(memory_fs: Any) -> None:
-    for i in range(3):
-        fsspeckit.write_dataset(numbers([5 - i, i]), "memory://optimize/d", engine="pyarrow")
-    fsspeckit.optimize("memory://optimize/d", zorder_columns="id", target_rows_per_file=2, engine="pyarrow")
-    assert fsspeckit.read_parquet("memory://optimize/d", engine="pyarrow")["id"].to_pylist() == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.scenario("UP-10", "UP-11", "UP-61")
-@pytest.mark.parametrize(
-    ("call", "error", "word"),
-    [
-        ({}, ValueError, "zorder_columns"),
-        ({"zorder_columns": []}, ValueError, "at least one"),
-        ({"zorder_columns": ["a", "a"]}, ValueError, "only once"),
-        ({"zorder_columns": ["nowhere"]}, ValueError, "nowhere"),
-        ({"zorder_columns": ["day"]}, ValueError, "partition column"),
-        ({"zorder_columns": ["nested"]}, errors.SchemaMismatchError, "no order"),
-        ({"zorder_columns": ["map"]}, errors.SchemaMismatchError, "no order"),
-        ({"zorder_columns": ["a"], "curve": "peano"}, ValueError, "peano"),
-        ({"zorder_columns": ["a"], "target_mb_per_file": 0}, ValueError, "above zero"),
-        ({"zorder_columns": ["a"], "target_rows_per_file": -1}, ValueError, "above zero"),
-        ({"zorder_columns": ["a"], "partition_filter": "day=1/../.."}, ValueError, "inside"),
-        ({"zorder_columns": ["a"], "partition_filter": "day=3"}, FileNotFoundError, "no matching"),
-        ({"zorder_columns": ["a"], "bloom_filter_columns": ["flag"]}, ValueError, "Bloom"),
-        ({"zorder_columns": ["a"], "bloom_filter_columns": ["nested"]}, ValueError, "nested"),
-        ({"zorder_columns": ["a"], "bloom_filter_columns": ["nowhere"]}, ValueError, "nowhere"),
-        ({"zorder_columns": ["a"], "deduplicate_key_columns": ["nowhere"]}, errors.KeyColumnError, "nowhere"),
-        ({"zorder_columns": ["a"], "dedup_order_by": ["a"]}, ValueError, "deduplicate_key_columns"),
-        ({"zorder_columns": ["a"], "null_keys": "match"}, ValueError, "deduplicate_key_columns"),
-        ({"zorder_columns": 5}, ValueError, "neither a name"),
-        ({"deduplicate_key_columns": []}, errors.KeyColumnError, "deduplicate_key_columns is empty"),
-        ({"deduplicate_key_columns": [None]}, errors.KeyColumnError, "deduplicate_key_columns contains None"),
-        ({"deduplicate_key_columns": "a", "dedup_order_by": "map"}, errors.SchemaMismatchError, "dedup_order_by"),
-        ({"deduplicate_key_columns": "a", "bloom_filter_columns": ["nowhere"]}, ValueError, "bloom_filter_columns"),
-        ({"deduplicate_key_columns": "a", "force": True}, ValueError, "force"),
-        ({"deduplicate_key_columns": "a", "curve": "hilbert"}, ValueError, "curve"),
-    ],
-)
-def test_bad_input(io: Any, tmp_path: Path, call: dict[str, Any], error: type[Exception], word: str) -> None:
-    table = pa.table({"a": [2, 1], "flag": [True, False], "nested": [[1], [2]]})
-    table = table.append_column("map", pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())))
-    put(tmp_path / "d" / "day=1" / "a.parquet", table)
-    before = tree_of(tmp_path)
-    with pytest.raises(error, match=word):
-        io.optimize_parquet_dataset(str(tmp_path / "d"), **call)
-    assert tree_of(tmp_path) == before
-
-
-def test_a_file_changed_during_the_run_is_a_conflict(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d", files=2)
-    rows = bag_of(tmp_path / "d")
-
-    def remove(event: Any) -> None:
-        if event.stage == "sort":
-            (tmp_path / "d" / "in-0-1.parquet").unlink(missing_ok=True)
-
-    with pytest.raises(errors.CommitConflictError, match="again"):
-        io.optimize_parquet_dataset(str(tmp_path / "d"), "a", progress=remove, retries=0)
-    assert len(bag_of(tmp_path / "d")) < len(rows)

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import put
-from conformance.tree import tree_of
 from fsspeckit.common.errors import SchemaMismatchError
+from kit import put, tree_of
 
 SIZES = ["XS", "S", "M", "L", "XL"]
 """All categories: XS and XL are in no row."""
@@ -55,14 +54,6 @@ def check(folder: str, categories: list[str] = SIZES) -> dict[int, str | None]:
     assert list(read["size"].cat.categories) == categories
     assert read["size"].cat.ordered
     return {i: None if pd.isna(value) else value for i, value in zip(read["id"], read["size"], strict=True)}
-
-
-def test_a_delete_keeps_the_order(io: Any, tmp_path: Path) -> None:
-    folder = one_file(tmp_path / "d")
-    io.delete(folder, where="id = 1")
-    assert check(folder) == {2: "M", 3: "L"}
-    assert pd.read_parquet(folder)["size"].max() == "L"
-    assert (pd.read_parquet(folder)["size"] > "M").tolist() == [False, True]
 
 
 REWRITES: dict[str, Callable[[Any, str], Any]] = {
@@ -241,15 +232,6 @@ def test_new_files_of_partitions_have_all_categories(io: Any, tmp_path: Path) ->
     io.merge(text([2, 4], ["M", "XS"]).append_column("p", pa.array(["b", "d"])), folder, **UPSERT)
     io.update(folder, set={"p": "'e'"}, where="id = 3")
     assert check(folder) == {1: "S", 2: "M", 3: "M", 4: "XS"}
-
-
-def test_a_restored_version_has_the_categories(io: Any, tmp_path: Path) -> None:
-    folder = str(tmp_path / "d")
-    io.write_dataset(frame([1, 2, 3], ["S", "M", "L"]), folder)
-    version = io.keep_history(folder, retain="7d")
-    io.delete(folder, where="id < 3")
-    io.restore(folder, version=version)
-    assert check(folder) == {1: "S", 2: "M", 3: "L"}
 
 
 def test_files_without_a_dictionary_page_get_one(io: Any, tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, numbers, put
+from conformance.effort import for_each
 from conformance.layouts import ODD_VALUES
-from conformance.tree import data_files, tree_of
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_folders, typed_values
 from fsspeckit.common.types import unwrapped
+from kit import by_day, data_files, look, numbers, put, tree_of
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 
@@ -57,36 +57,6 @@ def test_a_file_without_a_known_partition_stays_a_candidate(io: Any, dataset: Pa
     assert result.rewritten_files == [str(dataset / "loose.parquet")]
 
 
-@pytest.mark.parametrize("name", ["partition_by", "partition_columns"])
-def test_partition_by_and_partition_columns_are_equivalent(io: Any, dataset: Path, name: str) -> None:
-    source = numbers([1], "new", day=["2025-01-14"])
-    assert io.merge(source, str(dataset), **UPSERT, **{name: ["day"]}).updated == 1
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"partition_by": ["v"]},
-        {"partition_columns": ["day", "v"]},
-        {"partition_by": ["day"], "partition_columns": ["v"]},
-        {"partition_by": ["nowhere"]},
-    ],
-)
-def test_conflicting_layouts_are_refused(io: Any, dataset: Path, given: dict[str, Any]) -> None:
-    before = tree_of(dataset.parent)
-    with pytest.raises(ValueError, match="partition"):
-        io.merge(numbers([1], "new", day=["2025-01-14"]), str(dataset), **UPSERT, **given)
-    assert tree_of(dataset.parent) == before
-
-
-def test_a_flat_dataset_is_not_partitioned_later(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([1], day=["mon"]))
-    before = tree_of(tmp_path)
-    with pytest.raises(ValueError, match="partition"):
-        io.merge(numbers([2], day=["tue"]), str(tmp_path / "d"), partition_by=["day"], **UPSERT)
-    assert tree_of(tmp_path) == before
-
-
 @pytest.mark.scenario("IO-05", "ID-05")
 @pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "full_merge", "deduplicate"])
 def test_a_key_cannot_move_to_another_partition(io: Any, dataset: Path, strategy: str) -> None:
@@ -96,33 +66,6 @@ def test_a_key_cannot_move_to_another_partition(io: Any, dataset: Path, strategy
         io.merge(source, str(dataset), strategy=strategy, key_columns=["id"], partition_by=["day"])
     assert isinstance(caught.value, ValueError)
     assert tree_of(dataset.parent) == before
-
-
-def test_a_move_to_a_new_partition_is_found_too(io: Any, dataset: Path) -> None:
-    with pytest.raises(PartitionError):
-        io.merge(numbers([4], "new", day=["2030-01-01"]), str(dataset), **UPSERT)
-
-
-def test_the_check_for_moves_can_be_disabled(io: Any, dataset: Path) -> None:
-    source = numbers([1], "new", day=["2025-01-15"])
-    result = io.merge(source, str(dataset), partition_move="unchecked", **UPSERT)
-    assert (result.inserted, result.updated) == (1, 0)
-    assert [row for row in look(dataset, "id", "v", "day") if row[0] == 1] == [
-        (1, "new", "2025-01-15"),
-        (1, "old", "2025-01-14"),
-    ]
-
-
-def test_no_move_where_the_partition_is_part_of_the_key(io: Any, dataset: Path) -> None:
-    source = numbers([1, 1], "new", day=["2025-01-15", "2025-01-14"])
-    result = io.merge(source, str(dataset), strategy="upsert", key_columns=["id", "day"])
-    assert (result.inserted, result.updated, result.total) == (1, 1, 5)
-
-
-def test_full_merge_syncs_all_partitions(io: Any, dataset: Path) -> None:
-    result = io.merge(numbers([1], "new", day=["2025-01-14"]), str(dataset), strategy="full_merge", key_columns=["id"])
-    assert (result.updated, result.deleted, result.total) == (1, 3, 1)
-    assert look(dataset, "id", "day") == [(1, "2025-01-14")]
 
 
 def test_odd_values_are_kept_by_write_read_and_merge(io: Any, tmp_path: Path) -> None:
@@ -167,27 +110,11 @@ def test_types_of_partition_columns(io: Any, tmp_path: Path) -> None:
     assert column(["99999999999999999999"]).to_pylist() == ["99999999999999999999"]
 
 
-def test_integers_and_text_of_a_source_find_their_folder(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "year=2024" / "a.parquet", numbers([1]))
-    put(tmp_path / "d" / "year=2025" / "a.parquet", numbers([2]))
-    for year in (pa.array([2025], pa.int16()), pa.array([2025], pa.int64())):
-        result = io.merge(numbers([2], "new", year=year), str(tmp_path / "d"), **UPSERT)
-        assert (result.inserted, result.updated) == (0, 1)
-
-
 def test_leading_zeros_are_kept_in_string_columns(io: Any, tmp_path: Path) -> None:
     io.write_dataset(numbers([1, 2], p=["01", "x"]), str(tmp_path / "d"), partition_by="p")
     result = io.merge(numbers([3], p=["1"]), str(tmp_path / "d"), **UPSERT)
     assert result.inserted == 1
     assert look(tmp_path / "d", "id", "p") == [(1, "01"), (2, "x"), (3, "1")]
-
-
-def test_dates_are_partition_values_too(io: Any, tmp_path: Path) -> None:
-    day = pa.array([dt.date(2025, 1, 14), dt.date(2025, 1, 15)])
-    io.write_dataset(numbers([1, 2], day=day), str(tmp_path / "d"), partition_by=["day"])
-    assert look(tmp_path / "d", "id", "day") == [(1, "2025-01-14"), (2, "2025-01-15")]
-    result = io.merge(numbers([1, 2], ["new", "old"], day=day), str(tmp_path / "d"), **UPSERT)
-    assert (result.updated, result.unchanged) == (2, 1)
 
 
 PARTITION_COLUMNS = {
@@ -205,7 +132,7 @@ PARTITION_COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("kind", PARTITION_COLUMNS)
+@for_each("kind", PARTITION_COLUMNS)
 def test_partition_columns_of_any_flat_type(io: Any, tmp_path: Path, kind: str) -> None:
     table = numbers([1, 2, 3], p=PARTITION_COLUMNS[kind])
     io.write_dataset(table, str(tmp_path / "d"), partition_by=["p"])
@@ -260,9 +187,7 @@ DISAGREE = [
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize(
-    ("folder", "inside"), DISAGREE, ids=[f"{folder} {i}" for i, (folder, _) in enumerate(DISAGREE)]
-)
+@for_each("folder, inside", DISAGREE)
 def test_rows_of_another_partition_than_their_folder(
     io: Any, tmp_path: Path, folder: str, inside: pa.Array, statistics: bool
 ) -> None:
@@ -287,7 +212,7 @@ def test_rows_of_another_partition_than_their_folder(
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize("kind", PARTITION_COLUMNS)
+@for_each("kind", PARTITION_COLUMNS)
 def test_rows_of_the_same_partition_as_their_folder(io: Any, tmp_path: Path, kind: str, statistics: bool) -> None:
     column = PARTITION_COLUMNS[kind]
     for row, folder in enumerate(partition_folders({"p": column}).to_pylist()):
@@ -299,12 +224,6 @@ def test_rows_of_the_same_partition_as_their_folder(io: Any, tmp_path: Path, kin
     assert [row[0] for row in look(tmp_path / "d")] == [1, 2, 7]
 
 
-def test_a_row_with_nan_is_in_the_folder_of_nan(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "p=nan" / "x.parquet", numbers([1], p=[float("nan")]))
-    put(tmp_path / "d" / "p=0.0" / "x.parquet", numbers([2], p=[-0.0]))
-    assert io.merge(numbers([1], "new", p=[float("nan")]), str(tmp_path / "d"), **UPSERT).updated == 1
-
-
 def test_an_append_does_not_read_rows_of_other_files(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=1" / "x.parquet", numbers([1], day=[2]))
     io.write_dataset(numbers([2], day=[1]), str(tmp_path / "d"))
@@ -312,7 +231,7 @@ def test_an_append_does_not_read_rows_of_other_files(io: Any, tmp_path: Path) ->
     assert len(data_files(tmp_path / "d")) == 3
 
 
-@pytest.mark.parametrize("folders", [("p=x", "p=%78"), ("p=%78", "p=x")])
+@for_each("folders", [("p=x", "p=%78"), ("p=%78", "p=x")])
 def test_all_spellings_of_a_partition_are_overwritten(io: Any, tmp_path: Path, folders: tuple[str, ...]) -> None:
     for number, folder in enumerate(folders):
         put(tmp_path / "d" / folder / "f.parquet", numbers([number]))
@@ -322,8 +241,8 @@ def test_all_spellings_of_a_partition_are_overwritten(io: Any, tmp_path: Path, f
     assert look(tmp_path / "d", "id", "p") == [(5, "y"), (7, "x")]
 
 
-@pytest.mark.parametrize(
-    ("days", "replaced"),
+@for_each(
+    "days, replaced",
     [([1, 2], 1), ([1], 1), ([None, 1], None), (None, None)],
 )
 def test_rows_outside_the_partition_folders_are_not_forgotten(

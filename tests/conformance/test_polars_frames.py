@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.values.views import plain_schema
+from inside import plain_schema
 
 NESTED: dict[str, tuple[pl.DataType, list[Any]]] = {
     "list of text": (pl.List(pl.String()), [["a"], ["b", None, "a text that is longer than a short one"], None, []]),
@@ -80,54 +80,3 @@ def test_files_whose_stored_schema_has_nested_views(io: Any, tmp_path: Path, kin
     assert rows(io, str(folder)) == before | expected(changed)
     io.compact_parquet_dataset(str(folder), target_rows_per_file=1000)
     assert rows(io, str(folder)) == before | expected(changed)
-
-
-def views(ids: list[int], tag: str = "") -> pl.DataFrame:
-    """Texts and bytes as views, plain and nested. A text is null where the id is a multiple of three."""
-    columns = {
-        "id": ids,
-        "t": [f"a text that is longer than a view {i}{tag}" if i % 3 else None for i in ids],
-        "b": [str(i).encode() for i in ids],
-        "l": [[f"x{i}"] for i in ids],
-        "s": [{"a": f"y{i}"} for i in ids],
-    }
-    return pl.DataFrame(columns)
-
-
-def by_id(*frames: pl.DataFrame) -> dict[int, Any]:
-    return {row["id"]: row for frame in frames for row in frame.to_dicts()}
-
-
-def stored(io: Any, folder: Path) -> dict[int, Any]:
-    return {row["id"]: row for row in io.read_parquet(str(folder)).to_pylist()}
-
-
-def test_errors_show_rows_with_views(io: Any, tmp_path: Path) -> None:
-    io.write_dataset(views([1, 2]), str(tmp_path))
-    shown = r"'t': 'a text that is longer than a view 8', 'b': b'8', 'l': \['x8'\], 's': {'a': 'y8'}"
-    condition = "t LIKE '%1' AND b = X'31' AND l IS NOT NULL AND s.a = 'y1'"
-    with pytest.raises(ValueError, match=shown):
-        io.merge(views([1, 7, 8]), str(tmp_path), strategy="full_merge", key_columns=["id"], scope=condition)
-    with pytest.raises(ValueError, match=shown):
-        io.write_dataset(views([1, 7, 8]), str(tmp_path), mode="overwrite", replace_where=condition)
-    assert stored(io, tmp_path) == by_id(views([1, 2]))
-
-
-def test_nulls_keep_views(io: Any, tmp_path: Path) -> None:
-    old, changes = views([1, 2, 4]), views([3, 5], "!").with_columns(pl.Series("id", [1, 4]))
-    io.write_dataset(old.with_columns(lsn=1), str(tmp_path))
-    call: dict[str, Any] = {"key_columns": ["id"], "sequence_by": "lsn", "ignore_null_updates": True}
-    io.apply_changes(changes.with_columns(lsn=2), str(tmp_path), **call)
-    found = stored(io, tmp_path)
-    assert [found[i]["t"] for i in (1, 2, 4)] == [old["t"][0], old["t"][1], changes["t"][1]]
-    assert found[1]["b"] == b"3"
-
-
-def test_an_expression_that_needs_only_some_rows_of_views(io: Any, tmp_path: Path) -> None:
-    io.write_dataset(views([1, 2, 4]), str(tmp_path))
-    value = "CASE WHEN id = 4 THEN t ELSE CAST(10 / (id - 4) AS VARCHAR) END"
-    io.update(str(tmp_path), set={"t": value}, where="id = 4 OR 10 / (id - 4) > -4")
-    assert stored(io, tmp_path) == by_id(views([1, 2, 4])) | {
-        1: by_id(views([1]))[1] | {"t": stored(io, tmp_path)[1]["t"]}
-    }
-    assert stored(io, tmp_path)[1]["t"].startswith("-3.33")

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, ruin_pages, three_files
-from conformance.tree import tree_of
+from kit import look, numbers, put, ruin_pages, three_files, tree_of
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 

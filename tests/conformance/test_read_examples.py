@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from conformance.builders import by_day, numbers, put, three_files
-from conformance.tree import tree_of
+from conformance.effort import for_each
 from fsspeckit import FilterError, SchemaMismatchError
+from kit import by_day, numbers, put, three_files
 
 
 def ids(table: pa.Table) -> list[int]:
@@ -67,7 +67,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@for_each("what", BAD)
 def test_invalid_filters(io: Any, tmp_path: Path, what: str) -> None:
     uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)], pa.binary(16)))
     put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1]), "u": uuids}))
@@ -106,19 +106,7 @@ def test_threads_do_not_change_the_result(io: Any, tmp_path: Path, use_threads: 
     assert read["id"].to_pylist() == list(range(30))
 
 
-def test_reading_writes_nothing(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    io.read_parquet(str(tmp_path / "d"))
-    assert tree_of(tmp_path) == before
-
-
-def test_partition_columns_come_last(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "y=1" / "m=2" / "a.parquet", numbers([1]))
-    assert io.read_parquet(str(tmp_path / "d")).schema.names == ["id", "v", "y", "m"]
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.PARQUET", "a.parq", "a.pq", "a.Pq", "_p=1/a.parquet"])
+@for_each("name", ["a.parquet", "a.PARQUET", "a.parq", "a.pq", "a.Pq", "_p=1/a.parquet"])
 def test_names_that_are_data(io: Any, tmp_path: Path, name: str) -> None:
     put(tmp_path / "d" / "first.parquet" if "=" not in name else tmp_path / "d" / "_p=0" / "f.parquet", numbers([1]))
     put(tmp_path / "d" / name, numbers([2]))
@@ -133,7 +121,7 @@ NOT_DATA = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NOT_DATA)
+@for_each("name", NOT_DATA)
 def test_names_that_are_not_data(io: Any, tmp_path: Path, name: str) -> None:
     put(tmp_path / "d" / "first.parquet", numbers([1]))
     strange = put(tmp_path / "d" / name, numbers([2]))

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, numbers, put, ruin_pages, three_files
-from conformance.tree import contents, data_files, tree_of
-from fsspeckit import DatasetExistsError, ExpressionError, PartitionError, SchemaMismatchError
+from fsspeckit import ExpressionError
+from kit import by_day, data_files, look, numbers, put, three_files, tree_of
 
 
 def replace(io: Any, rows: pa.Table, path: Path, where: Any, **options: Any) -> Any:
@@ -44,17 +42,6 @@ def test_only_matching_rows_are_replaced(io: Any, tmp_path: Path) -> None:
     )
 
 
-def test_a_file_in_which_every_row_matches_is_not_read(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", mon=[1, 2], tue=[3])
-    before = contents(tmp_path / "d")
-    for name in ("id", "v"):
-        ruin_pages(tmp_path / "d" / "day=mon" / "a.parquet", name)
-    result = replace(io, numbers([9], "new", day=["mon"]), tmp_path / "d", "day = 'mon'")
-    assert (result.replaced, result.rewritten_files, len(result.deleted_files)) == (2, [], 1)
-    assert look(tmp_path / "d") == [(3, "old"), (9, "new")]
-    assert contents(tmp_path / "d")["day=tue/a.parquet"] == before["day=tue/a.parquet"]
-
-
 @pytest.mark.names_stay
 def test_row_groups_without_a_match_are_copied(io: Any, tmp_path: Path) -> None:
     path = put(tmp_path / "d" / "a.parquet", numbers(list(range(9))), row_group_size=3, write_page_checksum=True)
@@ -67,17 +54,6 @@ def test_row_groups_without_a_match_are_copied(io: Any, tmp_path: Path) -> None:
         assert (old.total_compressed_size, old.statistics) == (new.total_compressed_size, new.statistics)
 
 
-@pytest.mark.parametrize("where", ["id >= 10", "n > 0", "NOT n > 0", [("id", ">=", 10)], pc.field("id") >= 10])
-def test_a_source_row_outside_the_condition_changes_nothing(io: Any, tmp_path: Path, where: Any) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([1, 20], n=[1, 2]))
-    rows = numbers([30, 4, None], n=[1, None, -5])
-    for dry_run in (False, True):
-        before = tree_of(tmp_path)
-        with pytest.raises(ExpressionError, match=r"source row\(s\) are outside.*replace_where.*such as.*'id'|'n'"):
-            replace(io, rows, tmp_path / "d", where, dry_run=dry_run)
-        assert tree_of(tmp_path) == before
-
-
 def test_the_error_counts_all_rows_outside_and_shows_a_few(io: Any, tmp_path: Path) -> None:
     by_day(tmp_path / "d", mon=[1])
     rows = numbers(list(range(12)), day=["mon", "tue", None] * 4)
@@ -88,54 +64,6 @@ def test_the_error_counts_all_rows_outside_and_shows_a_few(io: Any, tmp_path: Pa
         replace(io, rows, tmp_path / "d", "false")
 
 
-@pytest.mark.parametrize(
-    ("where", "error"),
-    [("nope = 1", "did you mean|choose among"), ("id = 'x'", "compare"), ("id", ""), ("", ""), ("id = 1; id = 2", "")],
-)
-def test_a_condition_that_is_none_changes_nothing(io: Any, tmp_path: Path, where: str, error: str) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    with pytest.raises(ExpressionError, match=f"^replace_where: .*{error}"):
-        replace(io, numbers([1]), tmp_path / "d", where)
-    assert tree_of(tmp_path) == before
-
-
-@pytest.mark.parametrize("mode", ["append", "overwrite_partitions", "error", "ignore"])
-def test_replace_where_needs_the_mode_overwrite(io: Any, tmp_path: Path, mode: str) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    with pytest.raises(ValueError, match='replace_where needs mode="overwrite"'):
-        io.write_dataset(numbers([1]), str(tmp_path / "d"), mode=mode, replace_where="id = 1")
-    assert tree_of(tmp_path) == before
-
-
-def test_the_source_must_fit_the_dataset(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", mon=[1])
-    before = tree_of(tmp_path)
-    for rows in (
-        numbers([1], day=["mon"], more=[1]),
-        pa.table({"id": [1], "day": ["mon"]}),
-        numbers([1], [2.5], day=["mon"]),
-        numbers([1]),
-    ):
-        with pytest.raises(SchemaMismatchError):
-            replace(io, rows, tmp_path / "d", "true")
-    with pytest.raises(PartitionError, match="partitioned by"):
-        replace(io, numbers([1], day=["mon"]), tmp_path / "d", "true", partition_by="v")
-    assert tree_of(tmp_path) == before
-
-
-def test_options_of_a_write_are_kept(io: Any, tmp_path: Path) -> None:
-    by_day(tmp_path / "d", mon=[1, 2], tue=[3])
-    rows = numbers([5, 6, 7, 8], "new", day=["mon", "mon", "mon", "wed"])
-    options = {"max_rows_per_file": 2, "partition_by": "day", "compression": "zstd"}
-    result = replace(io, rows, tmp_path / "d", "day <> 'tue'", **options)
-    assert sorted(file.row_count for file in result.files) == [1, 1, 2]
-    assert {pq.ParquetFile(file.path).metadata.row_group(0).column(0).compression for file in result.files} == {"ZSTD"}
-    found = io.read_parquet(str(tmp_path / "d")).sort_by("id").select(["id", "day"]).to_pylist()
-    assert [tuple(row.values()) for row in found] == [(3, "tue"), (5, "mon"), (6, "mon"), (7, "mon"), (8, "wed")]
-
-
 def test_a_missing_dataset_is_written(io: Any, tmp_path: Path) -> None:
     with pytest.raises(ExpressionError, match="outside"):
         replace(io, numbers([1, 2]), tmp_path / "d", "id = 1")
@@ -143,15 +71,6 @@ def test_a_missing_dataset_is_written(io: Any, tmp_path: Path) -> None:
     result = replace(io, numbers([1], day=["mon"]), tmp_path / "d", "id = 1", partition_by="day")
     assert (result.rows, result.replaced) == (1, 0)
     assert look(tmp_path / "d") == [(1, "old")]
-
-
-def test_no_source_rows_only_remove(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    result = replace(io, numbers([]), tmp_path / "d", "id >= 5")
-    assert (result.rows, result.replaced, result.files) == (0, 25, [])
-    assert len(look(tmp_path / "d")) == 5
-    again = replace(io, numbers([]), tmp_path / "d", "id >= 5")
-    assert (again.replaced, again.commit_seq) == (0, None)
 
 
 def test_dates_in_folders_are_compared_as_readers_get_them(io: Any, tmp_path: Path) -> None:
@@ -166,16 +85,6 @@ def test_dates_in_folders_are_compared_as_readers_get_them(io: Any, tmp_path: Pa
     assert (merged.inserted, merged.deleted) == (1, 1)
     with pytest.raises(ExpressionError, match=r"1 source row\(s\) are outside the condition scope.*such as"):
         io.merge(numbers([8], day=pa.array(days[:1])), str(tmp_path / "d"), **scope)
-
-
-def test_a_write_fails_where_a_dataset_exists(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    for dry_run in (False, True):
-        with pytest.raises(DatasetExistsError, match="already has 3 data file"):
-            io.write_dataset(numbers([1]), str(tmp_path / "d"), mode="error", dry_run=dry_run)
-    assert issubclass(DatasetExistsError, FileExistsError)
-    assert tree_of(tmp_path) == before
 
 
 def test_a_write_is_ignored_where_a_dataset_exists(io: Any, tmp_path: Path) -> None:

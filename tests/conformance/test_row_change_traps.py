@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import tree_of
-from fsspeckit.common.errors import ExpressionError, FsspeckitError, KeyColumnError
+from conformance.effort import for_each
+from fsspeckit.common.errors import ExpressionError, KeyColumnError
+from kit import look, numbers, put, tree_of
 
 FEED = {"key_columns": "id", "sequence_by": "lsn", "delete_when": "op = 'd'", "except_columns": ["op"]}
 
@@ -27,42 +27,6 @@ def feed(*changes: tuple[Any, ...]) -> pa.Table:
     return pa.table([pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)], NAMES)
 
 
-def test_a_null_is_written_and_an_absent_column_keeps_its_values(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=[10, 20]))
-    with_null = pa.table({"id": [1], "v": ["new"], "n": pa.array([None], pa.int64())})
-    io.merge(with_null, str(tmp_path / "d"), strategy="upsert", key_columns="id")
-    absent = pa.table({"id": [2, 3], "v": ["new", "new"]})
-    io.merge(absent, str(tmp_path / "d"), strategy="upsert", key_columns="id", schema_mode="evolve")
-    assert look(tmp_path / "d", "id", "v", "n") == [(1, "new", None), (2, "new", 20), (3, "new", None)]
-
-
-def test_upserts_and_deletes_are_one_commit(io: Any, tmp_path: Path) -> None:
-    path = str(tmp_path / "d")
-    io.apply_changes(feed((1, "a", 1, "c"), (2, "b", 1, "c")), path, **FEED)
-    changes = feed((1, None, 2, "d"), (1, "again", 3, "c"), (2, "gone", 2, "u"), (2, None, 3, "d"), (3, "c", 1, "c"))
-    result = io.apply_changes(changes, path, **FEED)
-    assert (result.inserted, result.updated, result.deleted, result.commit_seq) == (1, 1, 1, 2)
-    assert look(tmp_path / "d", "id", "v") == [(1, "again"), (3, "c")]
-
-
-def test_a_late_change_of_a_row_is_dropped(io: Any, tmp_path: Path) -> None:
-    path = str(tmp_path / "d")
-    io.apply_changes(feed((1, "new", 5, "c")), path, **FEED)
-    before = tree_of(tmp_path)
-    for late in (feed((1, "late", 4, "u")), feed((1, None, 5, "d"))):
-        result = io.apply_changes(late, path, **FEED)
-        assert (result.stale, result.updated, result.deleted) == (1, 0, 0)
-    assert tree_of(tmp_path) == before
-
-
-def test_not_in_with_null_matches_no_row(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path / "d")
-    assert io.delete(str(tmp_path / "d"), where="id NOT IN (1, 2, NULL)").deleted == 0
-    assert tree_of(tmp_path / "d") == before
-    assert io.delete(str(tmp_path / "d"), where="id IN (1, 2, NULL)").deleted == 2
-
-
 def test_nan_is_above_all_numbers_whatever_the_statistics(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": [1, 2, 3], "f": [1.0, math.nan, None]}))
     put(tmp_path / "d" / "b.parquet", pa.table({"id": [4, 5], "f": [-0.0, 2.0]}))
@@ -71,8 +35,8 @@ def test_nan_is_above_all_numbers_whatever_the_statistics(io: Any, tmp_path: Pat
     assert look(tmp_path / "d", "id", "f") == [(1, 1.0), (3, None), (4, 7.0), (5, 2.0)]
 
 
-@pytest.mark.parametrize(
-    ("folder", "other", "where"),
+@for_each(
+    "folder, other, where",
     [
         ("day=01", "day=2", "day = '01'"),
         ("day=1", "day=2", "day BETWEEN 1 AND 1"),
@@ -94,23 +58,6 @@ def test_a_partition_value_is_compared_as_readers_see_it(
     assert (result.deleted, len(result.rewritten_files)) == (2, 0)
     assert [row[0] for row in look(tmp_path / "d")] == [3]
     assert not (tmp_path / "d" / folder).exists()
-
-
-def test_an_update_may_make_two_keys_equal(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
-    assert io.update(str(tmp_path / "d"), set={"id": "1"}, where="id = 2").updated == 1
-    result = io.merge(numbers([1], "new"), str(tmp_path / "d"), strategy="upsert", key_columns="id")
-    assert (result.updated, result.inserted, result.total) == (2, 0, 3)
-    assert look(tmp_path / "d", "id", "v") == [(1, "new"), (1, "new"), (3, "old")]
-
-
-def test_a_dataset_without_its_last_partition_is_still_a_dataset(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1]))
-    assert io.delete(str(tmp_path / "d"), where="day = 1").total == 0
-    assert (tmp_path / "d").is_dir()
-    assert not (tmp_path / "d" / "day=1").exists()
-    io.write_dataset(numbers([2], day=[2]), str(tmp_path / "d"), partition_by="day")
-    assert look(tmp_path / "d", "id") == [(2,)]
 
 
 @pytest.mark.parametrize("change", ["update", "partial merge", "feed"])
@@ -139,108 +86,6 @@ def _changed_groups(file: Path) -> list[Any]:
     return groups if values != sorted(values) else []
 
 
-MERGES: dict[str, dict[str, Any]] = {
-    "update of a column that is not there": {"update_columns": ["nope"]},
-    "update of no column": {"update_columns": []},
-    "update of the key": {"update_columns": ["id"]},
-    "newer by a column that is not there": {"newer_by": "nope"},
-    "deletes by an unknown column": {"delete_when": "nope = 1"},
-    "deletes by a number": {"delete_when": "id + 1"},
-    "deletes by two statements": {"delete_when": "id = 1; id = 2"},
-    "updates by an unknown column": {"update_when": "target.nope = 1"},
-    "updates by a column of no side": {"update_when": "v = 'x'"},
-    "inserts by a column of the target": {"insert_when": "target.id = 1"},
-    "types that cannot be compared": {"update_when": "source.id = target.v"},
-    "a scope of an upsert": {"scope": "id < 5"},
-    "a source row outside the scope": {"strategy": "full_merge", "scope": "id > 1"},
-    "a condition for updates of an insert": {"strategy": "insert", "update_when": "source.id = 1"},
-    "a condition for inserts of an update": {"strategy": "update", "insert_when": "source.id = 1"},
-    "an unknown way to move": {"partition_move": "nope"},
-    "no key": {"key_columns": []},
-}
-
-
-@pytest.mark.parametrize("name", MERGES)
-def test_an_invalid_merge_changes_nothing(io: Any, tmp_path: Path, name: str) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    options = {"strategy": "upsert", "key_columns": "id"} | MERGES[name]
-    with pytest.raises((FsspeckitError, ValueError)) as caught:
-        io.merge(numbers([1, 99], "new"), str(tmp_path / "d"), **options)
-    assert str(caught.value)
-    assert tree_of(tmp_path) == before
-
-
-FEEDS: dict[str, dict[str, Any]] = {
-    "no sequence": {"sequence_by": None},
-    "an unknown sequence": {"sequence_by": "nope"},
-    "an unknown key": {"key_columns": "nope"},
-    "an unknown column to write": {"columns": ["nope"]},
-    "an unknown column to leave out": {"except_columns": ["nope"]},
-    "the key is left out": {"except_columns": ["id"]},
-    "the sequence is left out": {"except_columns": ["lsn"]},
-    "a condition of an unknown column": {"delete_when": "nope = 'd'"},
-    "a condition that is no condition": {"delete_when": "op"},
-    "a condition of other types": {"delete_when": "op = 1"},
-}
-
-
-@pytest.mark.parametrize("name", FEEDS)
-def test_an_invalid_feed_changes_nothing(io: Any, tmp_path: Path, name: str) -> None:
-    put(tmp_path / "d" / "a.parquet", feed((1, "old", 1, "c")).drop_columns("op"))
-    before = tree_of(tmp_path)
-    with pytest.raises((FsspeckitError, ValueError)):
-        io.apply_changes(feed((1, "new", 2, "u"), (7, "new", 2, "c")), str(tmp_path / "d"), **FEED | FEEDS[name])
-    assert tree_of(tmp_path) == before
-
-
-SOURCES = {
-    "a null sequence": feed((1, "new", None, "u"), (7, "new", 2, "c")),
-    "a sequence that is not a number": feed((1, "new", 2, "u")).set_column(2, "lsn", pa.array([float("nan")])),
-    "a null key": feed((None, "new", 2, "u")),
-    "a column of another type": feed((1, "new", 2, "u")).set_column(1, "v", pa.array([3])),
-    "a column that the dataset lacks": feed((1, "new", 2, "u")).append_column("more", pa.array([3])),
-    "a column that the source lacks": feed((1, "new", 2, "u")).drop_columns("v"),
-    "a sequence of another type": feed((1, "new", 2, "u")).set_column(2, "lsn", pa.array(["x"])),
-    "a sequence without an order": feed((1, "new", 2, "u")).set_column(2, "lsn", pa.array([[2]])),
-    "a name twice": pa.table([[1], ["new"], ["new"], [2], ["u"]], ["id", "v", "v", "lsn", "op"]),
-}
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_feed_that_does_not_fit_changes_nothing(io: Any, tmp_path: Path, name: str) -> None:
-    put(tmp_path / "d" / "a.parquet", feed((1, "old", 1, "c")).drop_columns("op"))
-    before = tree_of(tmp_path)
-    with pytest.raises((FsspeckitError, ValueError)):
-        io.apply_changes(SOURCES[name], str(tmp_path / "d"), **FEED)
-    assert tree_of(tmp_path) == before
-
-
-REMEDIES = {
-    "a column that the dataset lacks": "apply_changes of .* leave additional ones out with except_columns",
-    "a column that the source lacks": "apply_changes of .* Add missing columns",
-    "a null key": "NULL value.*Remove these rows or replace the values.$",
-}
-
-
-@pytest.mark.parametrize("name", REMEDIES)
-@pytest.mark.parametrize("scd_type", [1, 2])
-def test_errors_of_feeds_name_options_that_feeds_have(io: Any, tmp_path: Path, name: str, scd_type: int) -> None:
-    io.apply_changes(feed((1, "old", 1, "c")), str(tmp_path / "d"), scd_type=scd_type, **FEED)
-    with pytest.raises(FsspeckitError, match=REMEDIES[name]) as caught:
-        io.apply_changes(SOURCES[name], str(tmp_path / "d"), scd_type=scd_type, **FEED)
-    assert "schema_mode" not in str(caught.value)
-
-
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_errors_of_writes_name_options_that_writes_have(io: Any, tmp_path: Path, mode: str) -> None:
-    three_files(tmp_path / "d")
-    options = {"replace_where": "id = 99"} if mode == "overwrite" else {}
-    with pytest.raises(FsspeckitError, match="columns of the source differ") as caught:
-        io.write_dataset(numbers([99], more=[1]), str(tmp_path / "d"), mode=mode, **options)
-    assert "schema_mode" not in str(caught.value)
-
-
 @pytest.mark.parametrize("last", ["u", "d"])
 def test_ignored_nulls_need_one_change_per_key(io: Any, tmp_path: Path, last: str) -> None:
     put(tmp_path / "d" / "a.parquet", feed((1, "old", 1, "c")).drop_columns("op"))
@@ -254,56 +99,6 @@ def test_ignored_nulls_need_one_change_per_key(io: Any, tmp_path: Path, last: st
     assert look(tmp_path / "d", "id", "v", "lsn") == ([(1, "new", 3)] if last == "u" else [])
 
 
-CALLS = {
-    "delete": lambda io, path: io.delete(path, where="id = 5"),
-    "delete all": lambda io, path: io.delete(path, where="true"),
-    "update": lambda io, path: io.update(path, set={"v": "'x'"}, where="id < 25"),
-    "feed": lambda io, path: io.apply_changes(
-        numbers([5], "new", n=[1]), path, key_columns="id", sequence_by="n", columns=["v"]
-    ),
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("content", [b"", b"PAR1 and then nothing"])
-def test_a_damaged_file_is_named_and_nothing_changes(io: Any, tmp_path: Path, call: str, content: bytes) -> None:
-    three_files(tmp_path / "d")
-    (tmp_path / "d" / "broken.parquet").write_bytes(content)
-    before = tree_of(tmp_path / "d")
-    with pytest.raises(OSError, match=r"broken\.parquet"):
-        CALLS[call](io, str(tmp_path / "d"))
-    assert tree_of(tmp_path / "d") == before
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_the_folder_of_a_table_format_is_refused(io: Any, tmp_path: Path, call: str) -> None:
-    three_files(tmp_path / "d")
-    (tmp_path / "d" / "_delta_log").mkdir()
-    (tmp_path / "d" / "_delta_log" / "00000000000000000000.json").write_text("{}")
-    before = tree_of(tmp_path)
-    with pytest.raises(FsspeckitError, match="Delta"):
-        CALLS[call](io, str(tmp_path / "d"))
-    assert tree_of(tmp_path) == before
-
-
-@pytest.mark.parametrize("call", ["delete", "delete all", "update"])
-def test_a_missing_dataset_is_a_file_that_is_not_found(io: Any, tmp_path: Path, call: str) -> None:
-    with pytest.raises(FileNotFoundError):
-        CALLS[call](io, str(tmp_path / "nothing"))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("option", [{"row_group_size": 0}, {"compression": "nope"}, {"memory_limit": "much"}])
-def test_an_invalid_option_changes_nothing(io: Any, tmp_path: Path, option: dict[str, Any]) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    with pytest.raises((FsspeckitError, ValueError)):
-        io.delete(str(tmp_path / "d"), where="id = 5", **option)
-    with pytest.raises((FsspeckitError, ValueError)):
-        io.update(str(tmp_path / "d"), set={"v": "'x'"}, where="id = 5", **option)
-    assert tree_of(tmp_path) == before
-
-
 DECIMAL = decimal.Decimal
 WIDER = {
     "integers": (pa.int32(), pa.int64(), [1, 5], 2**40),
@@ -314,7 +109,7 @@ WIDER = {
 
 
 @pytest.mark.parametrize("name", WIDER)
-@pytest.mark.parametrize("call", ["merge", "feed"])
+@for_each("call", ["merge", "feed"])
 def test_sequences_are_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path, name: str, call: str) -> None:
     narrow, wide, old, new = WIDER[name]
     put(tmp_path / "d" / "a.parquet", numbers([1, 2], lsn=pa.array(old, narrow)))
@@ -330,7 +125,7 @@ def test_sequences_are_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path,
     assert look(tmp_path / "d") == [(1, "new"), (2, "old")]
 
 
-@pytest.mark.parametrize("name", [name for name in WIDER if name != "dictionaries"])
+@for_each("name", [name for name in WIDER if name != "dictionaries"])
 def test_a_scope_is_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path, name: str) -> None:
     narrow, wide, old, new = WIDER[name]
     put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=pa.array(old, narrow)))

@@ -10,10 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import tree_of
-from fsspeckit import DatasetNotFoundError
 from fsspeckit.common.errors import CommitConflictError, ExpressionError, KeyColumnError, PartitionError
+from kit import look, numbers, put, three_files, tree_of
 
 Row = dict[str, Any]
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("lsn", pa.int64()), ("v", pa.float64())])
@@ -72,17 +70,6 @@ def test_update_computes_values_from_the_row(io: Any, tmp_path: Path) -> None:
     assert (again.updated, again.unchanged, again.rewritten_files) == (2, 2, [])
 
 
-def test_a_partial_merge_changes_only_its_columns(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=[10, 20]))
-    source = numbers([1, 9], "new", n=[0, 90])
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id", update_columns=["n"])
-    assert stats(result) == {"inserted": 1, "updated": 1, "deleted": 0, "total": 3}
-    assert look(tmp_path / "d", "id", "v", "n") == [(1, "old", 0), (2, "old", 20), (9, "new", 90)]
-    narrow = pa.table({"id": [2], "n": [7]})
-    io.merge(narrow, str(tmp_path / "d"), strategy="update", key_columns="id", update_columns="n")
-    assert look(tmp_path / "d", "id", "v", "n")[1] == (2, "old", 7)
-
-
 def test_a_delete_in_a_feed_needs_only_its_key(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1, 2], lsn=[5, 5]))
     put(tmp_path / "d" / "day=2" / "b.parquet", numbers([3], lsn=[9]))
@@ -103,12 +90,6 @@ def test_a_delete_in_a_feed_needs_only_its_key(io: Any, tmp_path: Path) -> None:
     assert look(tmp_path / "d", "id", "v", "lsn") == [(2, "new", 6), (3, "old", 9), (7, "new", 6)]
 
 
-def test_a_new_dataset_has_the_columns_that_a_condition_reads(io: Any, tmp_path: Path) -> None:
-    source = numbers([1, 2], n=[5, -1])
-    io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id", delete_when="n < 0")
-    assert look(tmp_path / "d", "id", "v", "n") == [(1, "old", 5)]
-
-
 def test_rows_that_delete_may_have_nulls_in_required_columns(io: Any, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False)])
     put(tmp_path / "d" / "a.parquet", numbers([1, 2]).cast(schema))
@@ -120,60 +101,6 @@ def test_rows_that_delete_may_have_nulls_in_required_columns(io: Any, tmp_path: 
     with pytest.raises(ValueError, match="must not be null"):
         io.merge(feed.set_column(2, "op", pa.array(["u", "u"])), str(tmp_path / "d"), **options)
     assert tree_of(tmp_path / "d") == before
-
-
-def test_a_row_moves_to_another_partition(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1, 2]))
-    put(tmp_path / "d" / "day=2" / "b.parquet", numbers([3]))
-    source = numbers([1], "new", day=[2])
-    result = io.merge(source, str(tmp_path / "d"), strategy="update", key_columns="id", partition_move="move")
-    assert (stats(result), result.moved) == ({"inserted": 0, "updated": 1, "deleted": 0, "total": 3}, 1)
-    found = io.read_parquet(str(tmp_path / "d")).sort_by("id").select(["id", "v", "day"]).to_pylist()
-    assert [tuple(row.values()) for row in found] == [(1, "new", 2), (2, "old", 1), (3, "old", 2)]
-
-
-@pytest.mark.parametrize(
-    "where",
-    ["nope = 1", "id = 'x'", "id", "", "id = 1; id = 2", "sum(id) > 1", "id IN (SELECT 1)", "foo(id) = 1", None],
-)
-def test_a_condition_that_is_none_changes_nothing(io: Any, tmp_path: Path, where: Any) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path)
-    with pytest.raises(ExpressionError):
-        io.delete(str(tmp_path / "d"), where=where)
-    with pytest.raises(ExpressionError):
-        io.update(str(tmp_path / "d"), set={"v": "'x'"}, where=where)
-    assert tree_of(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{}, {"nope": "1"}, {"v": "1"}, {"id": "'x'"}, {"id": "1.5"}, {"v": 3}, {"id": "id / 0"}, {"v": "v +"}, None],
-)
-def test_a_value_that_does_not_fit_changes_nothing(io: Any, tmp_path: Path, values: Any) -> None:
-    three_files(tmp_path / "d")
-    before = tree_of(tmp_path / "d")
-    with pytest.raises(ExpressionError):
-        io.update(str(tmp_path / "d"), set=values, where="true")
-    assert tree_of(tmp_path / "d") == before
-
-
-def test_a_missing_dataset_is_an_error(io: Any, tmp_path: Path) -> None:
-    with pytest.raises(DatasetNotFoundError):
-        io.delete(str(tmp_path / "d"), where="true")
-    assert not (tmp_path / "d").exists()
-
-
-def test_an_empty_dataset_after_deleting_all_rows(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    (tmp_path / "d" / "readme.txt").write_text("kept")
-    assert stats(io.delete(str(tmp_path / "d"), where="true")) == {
-        "inserted": 0,
-        "updated": 0,
-        "deleted": 30,
-        "total": 0,
-    }
-    assert [path.name for path in (tmp_path / "d").iterdir() if not path.name.startswith(".")] == ["readme.txt"]
 
 
 def test_a_feed_is_applied_by_its_sequence(io: Any, tmp_path: Path) -> None:
@@ -212,13 +139,6 @@ def test_a_feed_is_applied_by_its_sequence(io: Any, tmp_path: Path) -> None:
         (1, "b", 12, 1.5),
         (2, "c", 14, 2.5),
     ]
-
-
-def test_nulls_of_a_feed_can_be_ignored(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=[10, 20], lsn=[1, 1]))
-    feed = pa.table({"id": [1, 9], "v": pa.array([None, None], pa.string()), "n": [None, 90], "lsn": [2, 2]})
-    io.apply_changes(feed, str(tmp_path / "d"), key_columns="id", sequence_by="lsn", ignore_null_updates=True)
-    assert look(tmp_path / "d", "id", "v", "n", "lsn") == [(1, "old", 10, 2), (2, "old", 20, 1), (9, None, 90, 2)]
 
 
 @pytest.mark.parametrize("type_", [pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.string())], ids=str)
@@ -264,23 +184,6 @@ def test_an_expression_of_pyarrow_limits_what_is_replaced(io: Any, tmp_path: Pat
     feed = pa.table({"id": [9, 5], "day": ["a", "b"], "op": ["d", "c"]})
     options = {"strategy": "upsert", "key_columns": "id", "delete_when": pc.field("op") == "d"}
     assert io.merge(feed, path, **options).stats() == {"inserted": 1, "updated": 0, "deleted": 1, "total": 2}
-
-
-def test_a_column_by_number_is_refused(io: Any, tmp_path: Path) -> None:
-    io.write_dataset(pa.table({"id": [1], "v": [2]}), str(tmp_path / "d"))
-    with pytest.raises(ExpressionError, match="by its number"):
-        io.delete(str(tmp_path / "d"), where=pc.field(1) == 2)
-
-
-def test_a_dataset_without_rows_has_nothing_to_change(io: Any, tmp_path: Path) -> None:
-    path = str(tmp_path / "d")
-    io.write_dataset(pa.table({"id": [1]}), path)
-    assert io.delete(path, where="true").deleted == 1
-    for dry_run in (True, False):
-        assert io.delete(path, where="id = 1", dry_run=dry_run).stats() == dict.fromkeys(
-            ("inserted", "updated", "deleted", "total"), 0
-        )
-        assert io.update(path, set={"id": "2"}, where="id = 1", dry_run=dry_run).updated == 0
 
 
 def test_a_plan_pins_the_rows_and_the_values(io: Any, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, numbers, put, three_files
-from conformance.tree import data_files, tree_of
-from fsspeckit.common.errors import FsspeckitError, SchemaMismatchError
+from fsspeckit.common.errors import SchemaMismatchError
+from kit import data_files, look, numbers, put, three_files, tree_of
 
 
 def schemas(dataset: Path) -> list[pa.Schema]:
@@ -51,44 +49,6 @@ def test_a_wider_source_promotes_every_file_in_one_commit(io: Any, tmp_path: Pat
     before = tree_of(tmp_path)
     io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["key"])
     assert tree_of(tmp_path) == before
-
-
-@pytest.mark.parametrize(("target", "source"), [(pa.int64(), pa.uint64()), (pa.uint64(), pa.int64())])
-def test_signed_and_unsigned_are_merged_if_the_values_fit(
-    io: Any, tmp_path: Path, target: pa.DataType, source: pa.DataType
-) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1, 2], target), "v": ["old", "old"]}))
-    update = pa.table({"id": pa.array([2, 3], source), "v": ["new", "new"]})
-    result = io.merge(update, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert (result.inserted, result.updated) == (1, 1)
-    assert look(tmp_path / "d") == [(1, "old"), (2, "new"), (3, "new")]
-    assert len({schema.field("id").type for schema in schemas(tmp_path / "d")}) == 1
-
-
-NO_COMMON_TYPE = {
-    "int64 and a large uint64": (pa.array([1]), pa.array([2**63], pa.uint64())),
-    "uint64 and a negative int64": (pa.array([1], pa.uint64()), pa.array([-1])),
-    "string and int": (pa.array(["1"]), pa.array([1])),
-    "int and string": (pa.array([1]), pa.array(["1"])),
-    "decimal and float": (pa.array([Decimal("1.5")]), pa.array([1.5])),
-    "float and decimal": (pa.array([1.5]), pa.array([Decimal("1.5")])),
-    "zoned and plain timestamps": (pa.array([1], pa.timestamp("us", "UTC")), pa.array([1], pa.timestamp("us"))),
-    "list and struct": (pa.array([[1]]), pa.array([{"a": 1}])),
-    "bool and int": (pa.array([True]), pa.array([1])),
-}
-
-
-@pytest.mark.scenario("UP-04", "UP-35", "UP-61", "PM-05")
-@pytest.mark.parametrize("pair", NO_COMMON_TYPE)
-def test_no_lossless_common_type(io: Any, tmp_path: Path, pair: str) -> None:
-    target, source = NO_COMMON_TYPE[pair]
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "amount": target}))
-    before = tree_of(tmp_path)
-    with pytest.raises(SchemaMismatchError, match="amount") as caught:
-        io.merge(pa.table({"id": [1], "amount": source}), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert tree_of(tmp_path) == before
-    for kind in (FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError):
-        assert isinstance(caught.value, kind)
 
 
 def test_a_value_that_does_not_fit_the_wider_type(io: Any, tmp_path: Path) -> None:
@@ -137,14 +97,6 @@ def test_evolve_accepts_a_source_with_only_keys(io: Any, tmp_path: Path, strateg
     assert (result.inserted, result.updated) == (0, 3)
     assert result.unchanged == 3
     assert look(tmp_path / "d", "id", "v") == [(i, "old") for i in range(9)]
-
-
-def test_column_order_of_the_source_does_not_matter(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "a": ["x"], "b": ["y"]}))
-    source = pa.table({"b": ["B"], "a": ["A"], "id": [1]})
-    io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert schemas(tmp_path / "d")[0].names == ["id", "a", "b"]
-    assert look(tmp_path / "d", "id", "a", "b") == [(1, "A", "B")]
 
 
 @pytest.mark.names_stay

@@ -14,9 +14,9 @@ import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, numbers, put, three_files
-from conformance.tree import tree_of
+from conformance.effort import for_each
 from fsspeckit.common.errors import ColumnNameError
+from kit import by_day, look, numbers, put, three_files, tree_of
 
 SOURCE = numbers([1, 12, 50], "new")
 
@@ -76,7 +76,7 @@ def test_merge_from_any_source(io: Any, tmp_path: Path, kind: str, strategy: str
     assert pq.read_schema(result.inserted_files[0]).types == [pa.int64(), pa.string()]
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@for_each("kind", SOURCES)
 def test_write_from_any_source(io: Any, tmp_path: Path, kind: str) -> None:
     source = SOURCES[kind](tmp_path / "source")
     result = io.write_dataset(source, str(tmp_path / "d"), max_rows_per_file=2)
@@ -84,7 +84,7 @@ def test_write_from_any_source(io: Any, tmp_path: Path, kind: str) -> None:
     assert look(tmp_path / "d") == [(1, "new"), (12, "new"), (50, "new")]
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@for_each("kind", SOURCES)
 def test_an_empty_source_of_any_kind(io: Any, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "SOURCE", numbers([]).cast(SOURCE.schema))
     source = SOURCES[kind](tmp_path / "source") if kind not in ("pandas", "record batch") else SOURCE
@@ -104,12 +104,6 @@ def test_polars_string_views_and_large_types(io: Any, tmp_path: Path) -> None:
     assert (result.inserted, result.updated) == (1, 1)
     for path in (tmp_path / "d").iterdir():
         assert pq.read_schema(path).equals(table.schema)
-
-
-def test_a_pandas_index_is_not_a_column(io: Any, tmp_path: Path) -> None:
-    frame = pd.DataFrame({"id": [1, 2], "v": ["a", "b"]}).iloc[1:]
-    io.write_dataset(frame, str(tmp_path / "d"))
-    assert io.read_parquet(str(tmp_path / "d")).column_names == ["id", "v"]
 
 
 @pytest.mark.scenario("UP-06", "PM-07")
@@ -143,15 +137,6 @@ def test_files_of_a_source_folder_that_are_not_data_are_skipped(io: Any, tmp_pat
     (tmp_path / "s" / "_SUCCESS").touch()
     result = io.merge(str(tmp_path / "s"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
     assert (result.source_count, result.updated) == (1, 1)
-
-
-def test_a_source_of_many_files_and_row_groups(io: Any, tmp_path: Path) -> None:
-    three_files(tmp_path / "d")
-    for i in range(5):
-        put(tmp_path / "s" / f"{i}.parquet", numbers(list(range(i * 20, i * 20 + 20)), "new"), row_group_size=3)
-    result = io.merge(str(tmp_path / "s"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
-    assert (result.inserted, result.updated) == (70, 30)
-    assert sorted(row[0] for row in look(tmp_path / "d")) == list(range(100))
 
 
 def test_a_dataset_can_be_merged_into_itself(io: Any, tmp_path: Path) -> None:

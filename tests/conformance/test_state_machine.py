@@ -30,12 +30,11 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from conformance.checks import folder_values
-from conformance.oracle import Refused, Row, key_of
+from conformance import oracle
+from conformance.layouts import folder_values
+from conformance.oracle import Refused, Row
 from conformance.rows import bag, rows_of
 from conformance.steps import Shape, State, Step, Steps, shapes
-from conformance.tree import data_files
-from exchanging import by_exchange
 from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage
 from fsspeckit import (
     CommitConflictError,
@@ -43,12 +42,12 @@ from fsspeckit import (
     FsspeckitError,
     OutcomeUnknownError,
     UnsupportedDataError,
+    VersionNotFoundError,
 )
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from shuffled import by_shuffle
+from inside import LocalStorage, by_exchange, by_shuffle, tombstones_of
+from kit import data_files
 from sweeps import sweep_size
 
 HEADER = """\
@@ -62,7 +61,7 @@ import pyarrow.parquet as pq
 
 from conformance.test_state_machine import exchange  # with PYTHONPATH=tests
 from faults.injection import Crash, Fault, FaultStorage
-from fsspeckit.core.storage import LocalStorage
+from inside import LocalStorage
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -72,6 +71,7 @@ path, past = f"{base}/lake/data", f"{base}/lake/past"
 """
 CLASSES = {"arrow": "PyarrowDatasetIO", "duck": "DuckDBDatasetIO", "exchanging": "exchange"}
 SHARED_MEMORY = "/dev/shm"
+ADDED, REMOVED = ("insert", "update_after"), ("delete", "update_before")
 
 
 def exchange(**options: Any) -> PyarrowDatasetIO:
@@ -198,10 +198,10 @@ class Life(RuleBasedStateMachine):
         self.step(data, place, lambda steps, state: step)
 
     @precondition(lambda self: self.data.state.rows)
-    @rule(data=st.data(), kept=st.booleans())
-    def export(self, data: st.DataObject, kept: bool) -> None:
+    @rule(format_=st.sampled_from(["delta", "iceberg"]), kept=st.booleans())
+    def export(self, format_: str, kept: bool) -> None:
         with self.reporting(), suppress(UnsupportedDataError):
-            self.run(f"arrow.export(path, 'delta', keep_exported={kept})")
+            self.run(f"arrow.export(path, {format_!r}, keep_exported={kept})")
         with self.reporting():
             self.check(self.data, "arrow")
 
@@ -231,20 +231,22 @@ class Life(RuleBasedStateMachine):
         step = draw_step(steps, place.state)
         engine = data.draw(st.sampled_from([*CLASSES, *self.engines]))
         reader = data.draw(st.sampled_from(["arrow", "duck", *self.engines]))
-        kinds = ["calm"] * 4 + ["plan"] * step.planned
+        kinds = ["calm"] * 4 + ["plan", "late plan"] * step.planned
         if engine not in self.engines:
             kinds += ["crash", "crash", "error", "rival", "rival", "reader"]
         kind, at = data.draw(st.sampled_from(kinds)), data.draw(st.integers(0, 10**6))
         fault = data.draw(st.sampled_from(CRASHES if kind == "crash" else ERRORS))
         rival = data.draw(st.sampled_from(("merge", "delete", "update", "write", "feed", "upkeep", "merge")))
         other: Step | None = None
-        if kind == "rival" and place is self.data and "evolve" not in step.call:
+        if kind in ("rival", "late plan") and place is self.data and "evolve" not in step.call:
             other = steps.upkeep() if rival == "upkeep" else getattr(steps, rival)(place.state)
             other = None if "evolve" in other.call else other  # other columns: the second one is refused
         self.steps.serial = steps.serial
         with self.reporting():
-            if kind in ("calm", "plan") or (kind == "rival" and other is None):
-                self.calm(place, step, engine, planned=kind == "plan")
+            if kind in ("calm", "plan") or (kind in ("rival", "late plan") and other is None):
+                self.calm(place, step, engine, planned="plan" in kind)
+            elif kind == "late plan" and other is not None:
+                self.late_plan(place, step, other, engine)
             else:
                 self.stormy(place, step, engine, kind, at, fault, other)
             self.check(place, reader)
@@ -267,6 +269,26 @@ class Life(RuleBasedStateMachine):
         if step.call.startswith("keep_history"):
             place.keeping = "None" not in step.call
 
+    def late_plan(self, place: Dataset, step: Step, other: Step, engine: str) -> None:
+        """Run a plan after another writer has committed: it is refused, or does what it would do now."""
+        call = f"{engine}.{step.call}"
+        if _run(place.state, [step], step)[1]:
+            self.calm(place, step, engine, planned=False)
+            return
+        self.run(f"plan = {call[:-1]}, dry_run=True)")
+        error = self._raised(f"duck.{other.call}")
+        place.state, refused = _run(place.state, [other], other)
+        assert refused == (error is not None), f"{error!r} of the other writer"
+        place.may_lose |= other.loses_versions
+        error = self._raised(f"result = {call[:-1]}, plan=plan)")
+        after, refused = _run(place.state, [step], step)
+        assert error is None or refused or isinstance(error, CommitConflictError), f"{error!r} is not expected"
+        if error is None:
+            assert not refused, "an error is missing"
+            place.state = after
+            self._check_counts(self.names["result"], place.state)
+        place.state = replace(place.state, counts={})
+
     def stormy(
         self, place: Dataset, step: Step, engine: str, kind: str, at: int, fault: str, other: Step | None
     ) -> None:
@@ -288,6 +310,8 @@ class Life(RuleBasedStateMachine):
         elif isinstance(error, CommitConflictError) and ("retries=0" in step.call or "max_" in step.call):
             ends = [_run(before, [] if other is None else [other], step)]
             ends = [(state, True) for state, _ in ends]
+        elif isinstance(error, VersionNotFoundError) and (other is None or other.loses_versions or not place.keeping):
+            ends = [(_run(before, [] if other is None else [other], step)[0], True)]
         if other is not None and isinstance(self.names["storage"].outcome, CommitConflictError):
             ends.append(_run(before, [step], step))
         if kind == "reader" and (seen := self.names["storage"].outcome) is not None:
@@ -347,10 +371,9 @@ class Life(RuleBasedStateMachine):
 
     def _tombstones(self, place: Dataset) -> frozenset[Any]:
         """The deleted keys that are beside the journal, with their sequences."""
-        journal = Journal(LocalStorage(), os.path.realpath(place.folder))
-        files = [pq.read_table(file.location) for file in journal.tombstones(journal.view()).located]
+        files = map(pq.read_table, tombstones_of(LocalStorage(), os.path.realpath(place.folder)))
         rows = [row for file in files for row in rows_of(file)]
-        return frozenset((key_of(row, self.shape.keys), row["lsn"]) for row in rows)
+        return frozenset((oracle.key_of(row, self.shape.keys), row["lsn"]) for row in rows)
 
     def _bag(self, place: Dataset, rows: Iterable[Row]) -> Counter[Any]:
         """Rows as a multiset. Partition values are compared as text, and NULL is as good as no column."""
@@ -376,7 +399,7 @@ class Life(RuleBasedStateMachine):
         place.state = replace(place.state, types=types or place.state.types)
         plain = self._bag(place, _plain(place))
         assert plain == self._bag(place, place.state.rows), "plain files have other rows"
-        allowed = {"data", "past", ".data.fsspeckit", ".past.fsspeckit"}
+        allowed = {"data", "past", ".data.fsspeckit", ".past.fsspeckit", "data.iceberg"}
         assert {each.name for each in (self.base / "lake").iterdir()} <= allowed
         self._check_versions(place)
 
@@ -387,6 +410,8 @@ class Life(RuleBasedStateMachine):
         readable = [each["version"] for each in listed if each["readable"]]
         lost = place.versions.keys() - readable
         assert not lost or place.may_lose or not place.keeping, f"the kept versions {lost} are gone"
+        for number in lost:
+            assert isinstance(self._raised(f"arrow.read_parquet({place.name}, version={number})"), VersionNotFoundError)
         place.versions = {number: state for number, state in place.versions.items() if number in readable}
         place.may_lose = False
         newest = listed[0]["version"]
@@ -400,10 +425,17 @@ class Life(RuleBasedStateMachine):
             self._check_changes(place, number, newest)
 
     def _check_changes(self, place: Dataset, number: int, newest: int) -> None:
-        feed = self.names["arrow"].changes(self.names[place.name], since=number, until=newest)
-        feed = feed.drop_columns(["_version", "_at"])
-        kinds = feed["_change_type"].to_pylist()
-        rows = list(zip(kinds, rows_of(feed.drop_columns(["_change_type"])), strict=True))
+        keys = list(self.shape.keys) if next(self.clock) % 2 and not self.shape.null_keys else None
+        feed = self.names["arrow"].changes(self.names[place.name], since=number, until=newest, key_columns=keys)
+        kinds, commits = feed["_change_type"].to_pylist(), feed["_version"].to_pylist()
+        found = rows_of(feed.drop_columns(["_change_type", "_version", "_at"]))
+        if keys:
+            places = [(commit, oracle.key_of(row, keys)) for commit, row in zip(commits, found, strict=True)]
+            came, went = (
+                {at for at, kind in zip(places, kinds, strict=True) if kind in names} for names in (ADDED, REMOVED)
+            )
+            assert [kind.startswith("update") for kind in kinds] == [at in came & went for at in places]
+        rows = list(zip(kinds, found, strict=True))
         added = self._bag(place, (row for kind, row in rows if kind in ("insert", "update_after")))
         gone = self._bag(place, (row for kind, row in rows if kind in ("delete", "update_before")))
         before, after = (self._bag(place, place.versions[each].rows) for each in (number, newest))
@@ -454,7 +486,7 @@ def _plain(place: Dataset) -> list[Row]:
     return found
 
 
-def live(life: type[Life], examples: int, steps: int) -> None:
+def live(life: type[Life], part: int, examples: int, steps: int) -> None:
     """Run many lives: always the same ones in a bounded run, new ones in a full one, which makes a failure small."""
     sweep = sweep_size()
     chosen = settings(
@@ -467,18 +499,24 @@ def live(life: type[Life], examples: int, steps: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     if not sweep.full:
-        life = seed(zlib.crc32(life.__name__.encode()))(life)
+        life = seed(zlib.crc32(f"{life.__name__} {part}".encode()))(life)
     try:
         run_state_machine_as_test(life, settings=chosen)
     except Failure as failure:
         pytest.fail(str(failure), pytrace=False)
 
 
-def test_a_life() -> None:
-    live(Life, 90, 12)
+PARTS = [pytest.param(part, marks=[pytest.mark.more] * (part > 2)) for part in range(15)]
+"""Each part has lives of its own: `make test` runs three parts in half a minute, `make test-more` the others."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_life(part: int) -> None:
+    live(Life, part, 60, 12)
 
 
 @pytest.mark.spark
+@pytest.mark.more
 def test_a_life_with_spark() -> None:
     from fsspeckit.datasets.spark import SparkDatasetIO
 
@@ -488,4 +526,4 @@ def test_a_life_with_spark() -> None:
             "shuffled": by_shuffle(SparkDatasetIO(share_limit=0)),
         }
 
-    live(SparkLife, 8, 8)
+    live(SparkLife, 0, 8, 8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from conformance.builders import numbers
 from fsspeckit.common.errors import DamagedFileError, NestedDatasetError, PartitionError
+from kit import numbers
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 _ONE_PROCESS = [pytest.param(kind, marks=pytest.mark.one_process) for kind in ("memory", "memory filesystem")]
@@ -76,55 +75,49 @@ def io(make_io: Callable[..., Any], place: Place) -> Any:
     return make_io(**place.options)
 
 
-def test_all_operations_on_one_dataset(io: Any, place: Place) -> None:
-    io.write_dataset(numbers([1, 2], day=["mon", "tue"]), place.url, partition_by=["day"])
-    result = io.merge(numbers([2, 3], "new", day=["tue", "wed"]), place.url, **UPSERT)
-    assert (result.inserted, result.updated, result.total) == (1, 1, 3)
-    result = io.merge(numbers([2, 3], "new", day=["tue", "wed"]), place.url, strategy="full_merge", key_columns="id")
-    assert (result.updated, result.unchanged, result.deleted) == (2, 2, 1)
-    assert place.table().to_pylist() == [
-        {"id": 2, "v": "new", "day": "tue"},
-        {"id": 3, "v": "new", "day": "wed"},
-    ]
-    assert io.read_parquet(place.url).sort_by("id").to_pylist() == place.table().to_pylist()
-    io.write_dataset(numbers([9], day=["mon"]), place.url, mode="overwrite")
-    assert place.table()["id"].to_pylist() == [9]
-    assert len(place.files()) == 1
-
-
-def test_a_rewritten_file_gets_a_new_name(io: Any, place: Place) -> None:
-    io.write_dataset(numbers([1, 2]), place.url)
-    before = place.files()
-    result = io.merge(numbers([2], "new"), place.url, **UPSERT)
-    after = place.files()
-    assert len(after) == 1
-    assert after != before
-    assert os.path.dirname(after[0]) == os.path.dirname(before[0])
-    assert [path.rsplit("/", 1)[1] for path in result.rewritten_files] == [after[0].rsplit("/", 1)[1]]
-    assert place.table()["v"].to_pylist() == ["old", "new"]
-
-
-def test_the_same_merge_again_writes_nothing(io: Any, place: Place) -> None:
-    io.write_dataset(numbers([1, 2]), place.url)
-    source = numbers([2, 3], "new")
-    io.merge(source, place.url, **UPSERT)
+def found(place: Place, **options: Any) -> Any:
     place.fs.invalidate_cache()
-    before = place.fs.find(place.path, detail=True)
+    return place.fs.find(place.path.rpartition("/")[0], detail=True, **options)
+
+
+def test_a_dataset_on_every_storage(io: Any, place: Place) -> None:
+    with pytest.raises(FileNotFoundError):
+        io.read_parquet(place.url)
+    assert io.merge(numbers([1]), place.url, strategy="update", key_columns=["id"]).total == 0
+    assert place.files() == []
+    written = io.write_dataset(numbers([1, 2], day=["mon", "tue"]), place.url, partition_by=["day"])
+    with place.fs.open(written.files[0].path, "rb") as file:
+        assert pq.read_metadata(file).num_rows == 1
+    first, before, names = io.keep_history(place.url), found(place, withdirs=True), place.files()
+    source = numbers([2, 3], "new", day=["tue", "wed"])
+    plan = io.merge(source, place.url, dry_run=True, **UPSERT)
+    assert found(place, withdirs=True) == before, "a dry run wrote something"
     result = io.merge(source, place.url, **UPSERT)
-    place.fs.invalidate_cache()
-    assert place.fs.find(place.path, detail=True) == before
-    assert (result.inserted, result.updated, result.unchanged) == (0, 2, 2)
-
-
-def test_a_dry_run_writes_nothing(io: Any, place: Place) -> None:
-    io.write_dataset(numbers([1, 2]), place.url)
-    parent = place.path.rpartition("/")[0]
-    place.fs.invalidate_cache()
-    before = place.fs.find(parent, detail=True, withdirs=True)
-    plan = io.merge(numbers([2, 3], "new"), place.url, dry_run=True, **UPSERT)
-    place.fs.invalidate_cache()
-    assert place.fs.find(parent, detail=True, withdirs=True) == before
-    assert (plan["inserted"], plan["updated"]) == (1, 1)
+    for each in (plan, result):
+        assert (each["inserted"], each["updated"], each["total"]) == (1, 1, 3)
+    (rewritten,) = [path.rsplit("/", 1)[1] for path in result.rewritten_files]
+    assert rewritten in {path.rsplit("/", 1)[1] for path in set(place.files()) - set(names)}, "a rewrite has a new name"
+    before = found(place)
+    assert io.merge(source, place.url, **UPSERT).unchanged == 2
+    assert found(place) == before, "the same merge again wrote something"
+    io.write_dataset(source, f"{place.url}-source")
+    result = io.merge(f"{place.url}-source", place.url, strategy="full_merge", key_columns="id")
+    assert (result.updated, result.unchanged, result.deleted) == (2, 2, 1)
+    rows = [{"id": 2, "v": "new", "day": "tue"}, {"id": 3, "v": "new", "day": "wed"}]
+    assert place.table().to_pylist() == io.read_parquet(place.url).sort_by("id").to_pylist() == rows
+    io.compact_parquet_dataset(place.url, target_mb_per_file=1)
+    io.optimize_parquet_dataset(place.url, "id", force=True)
+    io.write_dataset(source, place.url)
+    assert io.deduplicate_parquet_dataset(place.url, "id")["deduplicated_rows"] == 2
+    assert place.table().to_pylist() == rows
+    changes = io.changes(place.url, since=first)
+    assert len(changes.collect() if hasattr(io, "spark") else changes) > 0
+    io.restore(place.url, version=first)
+    assert place.table()["id"].to_pylist() == [1, 2]
+    io.write_dataset(numbers([9], day=["mon"]), place.url, mode="overwrite")
+    assert (place.table()["id"].to_pylist(), len(io.read_parquet(place.url, version=first))) == ([9], 2)
+    assert io.vacuum(place.url, older_than="0s").removed_files > 0
+    assert len(place.files()) == 1
 
 
 def test_errors_do_not_change_the_dataset(io: Any, place: Place) -> None:
@@ -134,25 +127,20 @@ def test_errors_do_not_change_the_dataset(io: Any, place: Place) -> None:
         io.merge(numbers([1], "new", day=["tue"]), place.url, **UPSERT)
     with pytest.raises(ValueError, match="id"):
         io.merge(numbers([None], "new", day=["tue"]), place.url, **UPSERT)
+    for inner in ("b", "day=mon", "day=mon/b"):
+        with pytest.raises(NestedDatasetError, match="is inside the dataset"):
+            io.write_dataset(numbers([3]), f"{place.url}/{inner}")
     assert {path: place.fs.cat_file(path) for path in place.files()} == before
     place.fs.pipe_file(f"{place.path}/day=mon/zero.parquet", b"")
     with pytest.raises(DamagedFileError, match=r"zero\.parquet"):
         io.merge(numbers([1], "new", day=["mon"]), place.url, **UPSERT)
 
 
-def test_a_missing_dataset(io: Any, place: Place) -> None:
-    with pytest.raises(FileNotFoundError):
-        io.read_parquet(place.url)
-    assert io.merge(numbers([1]), place.url, strategy="update", key_columns=["id"]).total == 0
-    assert place.files() == []
-
-
-def test_a_source_path_on_the_same_storage(io: Any, place: Place) -> None:
-    io.write_dataset(numbers([1, 2]), place.url)
-    source = place.url + "-source"
-    io.write_dataset(numbers([2, 3], "new"), source)
-    result = io.merge(source, place.url, **UPSERT)
-    assert (result.inserted, result.updated) == (1, 1)
+def test_a_folder_of_datasets_is_refused(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1]), f"{place.url}/a")
+    for call in (lambda: io.merge(numbers([1]), place.url, **UPSERT), lambda: io.read_parquet(place.url)):
+        with pytest.raises(NestedDatasetError, match="contains other datasets"):
+            call()
 
 
 def test_odd_partition_values(io: Any, place: Place) -> None:
@@ -161,13 +149,6 @@ def test_odd_partition_values(io: Any, place: Place) -> None:
     assert io.read_parquet(place.url).sort_by("id")["p"].to_pylist() == values
     result = io.merge(numbers(list(range(8)), "new", p=values), place.url, **UPSERT)
     assert (result.updated, len(place.files())) == (8, 8)
-
-
-def test_file_paths_in_results_can_be_opened(io: Any, place: Place) -> None:
-    result = io.write_dataset(numbers([1, 2]), place.url)
-    (entry,) = result.files
-    with place.fs.open(entry.path, "rb") as file:
-        assert pq.read_metadata(file).num_rows == 2
 
 
 class Sullen(MemoryFileSystem):  # type: ignore[misc]
@@ -215,16 +196,3 @@ def test_secrets_are_not_in_messages(make_io: Callable[..., Any], caplog: Any, c
     with pytest.raises(OSError, match=r"nowhere/\.?d") as caught:
         CALLS[call](io)
     assert secret not in str(caught.value) + caplog.text + repr(io)
-
-
-def test_a_dataset_inside_a_dataset_is_refused(io: Any, place: Place) -> None:
-    io.write_dataset(numbers([1, 2], day=["mon", "tue"]), f"{place.url}/a", partition_by=["day"])
-    before = place.files()
-    for inner in ("b", "day=mon", "day=mon/b"):
-        with pytest.raises(NestedDatasetError, match="is inside the dataset"):
-            io.write_dataset(numbers([3]), f"{place.url}/a/{inner}")
-    with pytest.raises(NestedDatasetError, match="contains other datasets"):
-        io.merge(numbers([1], day=["mon"]), place.url, **UPSERT)
-    with pytest.raises(NestedDatasetError, match="contains other datasets"):
-        io.read_parquet(place.url)
-    assert place.files() == before

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit
-from conformance.builders import put
-from conformance.tree import tree_of
 from fsspeckit import FilterError, SchemaMismatchError
+from kit import put, tree_of
 
 NAN, DAY = math.nan, dt.date(2026, 11, 2)
 ROWS = pa.table(

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, look, put
-from conformance.tree import data_files, tree_of
+from conformance.effort import for_each
 from fsspeckit import KeyColumnError, PartitionError, SourceFileError, TextFiles
+from kit import by_day, data_files, look, put, tree_of
 
 SCHEMA = pa.schema(
     [
@@ -108,8 +108,8 @@ def test_overwriting_a_dataset_infers_types_again(io: Any, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("operation", ["merge", "write"])
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
+@for_each(
+    "name, text, said",
     [
         ("s.csv", "id,n\n1,5\n2,5x\n", "s.csv, row 2, column 'n': '5x' is not a value of the type int8"),
         ("s.csv", "id,n\n1,5\n2,+5\n", "row 2, column 'n': '+5' is not a value of the type int8: text with leading"),
@@ -152,8 +152,8 @@ def test_the_types_of_columns_that_only_some_files_have(io: Any, tmp_path: Path)
     assert pq.read_table(result.inserted_files[0]).to_pylist() == [{"id": 3, "zip": "98765"}]
 
 
-@pytest.mark.parametrize(
-    ("folders", "cell", "folder"),
+@for_each(
+    "folders, cell, folder",
     [
         (("01", "02"), "01", "day=01"),
         (("01", "02"), "1", "day=1"),
@@ -174,8 +174,8 @@ def test_partition_columns_that_are_only_in_folder_names(
 
 
 @pytest.mark.parametrize("operation", ["merge", "append", "overwrite_partitions"])
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
+@for_each(
+    "name, text, said",
     [
         ("s.csv", "id,v,day\n7,new,01\n", "row 1, column 'day': '01' is not a value of the type int64"),
         ("s.csv", "id,v,day\n7,new,A1\n", "row 1, column 'day': 'A1' is not a value of the type int64"),
@@ -195,7 +195,7 @@ def test_text_does_not_change_the_type_of_a_numeric_partition(
 
 
 @pytest.mark.parametrize("operation", ["merge", "append", "overwrite_partitions"])
-@pytest.mark.parametrize("kind", ["json", "int", "float", "dictionary"])
+@for_each("kind", ["json", "int", "float", "dictionary"])
 def test_a_number_does_not_go_where_its_text_has_leading_zeros(
     io: Any, tmp_path: Path, operation: str, kind: str
 ) -> None:

@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look
-from conformance.tree import tree_of
 from fsspeckit import ColumnNameError, CommitConflictError, DamagedFileError, SchemaMismatchError, StorageError
 from fsspeckit.core.planning import tombstones as module
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import look, tree_of
 
 FEED: dict[str, Any] = {
     "key_columns": "id",

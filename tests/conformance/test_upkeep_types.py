@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import put
-from conformance.tree import data_files, tree_of
-from conformance.upkeep import table_of, values
+from conformance.effort import for_each
+from conformance.upkeep import values
 from fsspeckit.common import errors
+from kit import data_files, put, table_of, tree_of
 
 END = 253402300799
 """The last second of the year 9999."""
@@ -32,8 +32,8 @@ def far_times(dataset: Path, statistics: bool = True) -> None:
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize(
-    ("operation", "call"),
+@for_each(
+    "operation, call",
     [
         ("compact", {"target_mb_per_file": 1}),
         ("compact", {"target_rows_per_file": 100}),
@@ -53,12 +53,6 @@ def test_times_that_have_no_common_unit(
         with pytest.raises(errors.SchemaMismatchError, match=r"'at' of far\.parquet .*near\.parquet"):
             getattr(io, f"{operation}_parquet_dataset")(str(tmp_path / "d"), dry_run=dry_run, **call)
         assert tree_of(tmp_path) == before
-
-
-def test_times_that_are_not_compared_are_not_checked(io: Any, tmp_path: Path) -> None:
-    far_times(tmp_path / "d")
-    assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
-    assert values(tmp_path / "d", "id") == [[1], [2, 3]]
 
 
 @pytest.mark.parametrize("statistics", [True, False])
@@ -121,22 +115,8 @@ def test_nan_is_above_all_numbers(io: Any, tmp_path: Path, columns: list[str]) -
     assert optimize().compacted_file_count == 0
 
 
-@pytest.mark.parametrize("curve", ["zorder", "hilbert"])
-def test_nan_on_a_curve(io: Any, tmp_path: Path, curve: str) -> None:
-    """A file with NaN has NaN as its upper bound, so it overlaps files with higher numbers."""
-    optimize = partial(
-        io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target_rows_per_file=3, curve=curve
-    )
-    put(tmp_path / "d" / "a.parquet", pa.table({"x": [1.0, NAN, 2.0], "y": [1.0, 2.0, 3.0]}))
-    optimize()
-    put(tmp_path / "d" / "b.parquet", pa.table({"x": [10.0, 11.0, 12.0], "y": [1.0, 2.0, 3.0]}))
-    assert optimize().compacted_file_count == 2
-    put(tmp_path / "d" / "c.parquet", pa.table({"x": [10.0, 11.0, 12.0], "y": [101.0, 102.0, 103.0]}))
-    assert optimize().compacted_file_count == 1
-
-
 @pytest.mark.parametrize("statistics", [True, False])
-@pytest.mark.parametrize("type_", ODD.values(), ids=ODD)
+@for_each("type_", ODD.values())
 def test_only_overlapping_files_are_rewritten(io: Any, tmp_path: Path, type_: pa.DataType, statistics: bool) -> None:
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=100)
     put(tmp_path / "d" / "a.parquet", pa.table({"x": typed(range(300), type_)}), write_statistics=statistics)
@@ -147,23 +127,6 @@ def test_only_overlapping_files_are_rewritten(io: Any, tmp_path: Path, type_: pa
     put(tmp_path / "d" / "c.parquet", pa.table({"x": typed(range(110, 190), type_)}), write_statistics=statistics)
     assert optimize().compacted_file_count == 2
     check_no_overlap(tmp_path / "d", ["x"])
-
-
-@pytest.mark.parametrize("type_", [pa.int64(), *ODD.values()], ids=["int64", *ODD])
-@pytest.mark.parametrize("tied", [False, True])
-def test_limited_runs_end_without_overlap(io: Any, tmp_path: Path, type_: pa.DataType, tied: bool) -> None:
-    numbers = np.random.default_rng(5).permutation(240)
-    columns = ["t", "x", "n"] if tied else ["x"]
-    for i in range(6):
-        part = numbers[40 * i : 40 * i + 40].tolist()
-        table = pa.table({"t": [n // 200 for n in part], "x": typed(part, type_), "n": part})
-        put(tmp_path / "d" / f"{i}.parquet", table)
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), columns, target_rows_per_file=40)
-    for _ in range(20):
-        if not optimize(max_files=3).compacted_file_count:
-            break
-    check_no_overlap(tmp_path / "d", columns)
-    assert optimize().compacted_file_count == 0
 
 
 def dictionary_bytes(file: Path, column: str) -> int:

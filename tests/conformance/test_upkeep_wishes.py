@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import put
-from conformance.tree import data_files, tree_of
 from conformance.upkeep import check_upkeep, values
+from kit import data_files, put, tree_of
 
 
 def scattered(dataset: Path, files: int, rows: int = 40) -> None:
@@ -46,22 +45,6 @@ def test_duplicates_are_dropped_and_small_files_joined_in_one_pass(io: Any, tmp_
     assert (len(result.commits), result.after_file_count, result["deduplicated_rows"]) == (1, 3, 6)
     found = sorted(i for ids in values(tmp_path / "d", "id") for i in ids)
     assert found == sorted({i for ids in parts.values() for i in ids})
-
-
-def test_limits_count_sorted_and_deduplicated_files(io: Any, tmp_path: Path) -> None:
-    for i in range(4):
-        put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": [10 * i, 10 * i + 1, 10 * i + 2], "id": [i, 77, i]}))
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=3)
-    optimize()
-    for i in range(2):
-        put(tmp_path / "d" / f"new-{i}.parquet", pa.table({"x": [1000 + i], "id": [100 + i]}))
-    limited = partial(optimize, deduplicate_key_columns="id", dedup_order_by="x", max_files=3)
-    plan = limited(dry_run=True)
-    found = [limited().compacted_file_count for _ in range(3)]
-    assert plan.compacted_file_count == found[0] == 3
-    assert (found[1] <= 3, found[2]) == (True, 0)
-    size = max(path.stat().st_size for path in data_files(tmp_path / "d"))
-    assert optimize(force=True, max_bytes=size).rewritten_bytes <= size
 
 
 def test_a_limit_below_the_only_group_still_makes_progress(io: Any, tmp_path: Path) -> None:
@@ -106,16 +89,6 @@ def test_the_reason_names_the_limit_that_is_needed(io: Any, tmp_path: Path) -> N
     assert order(max_bytes=pair).compacted_file_count == 2
 
 
-def test_a_limit_sorts_a_curve_in_several_runs(io: Any, tmp_path: Path) -> None:
-    scattered(tmp_path / "d", 5)
-    call = {"curve": "hilbert", "target_rows_per_file": 40, "max_files": 3}
-    found = [
-        io.optimize_parquet_dataset(str(tmp_path / "d"), ["x", "y"], **call).compacted_file_count for _ in range(3)
-    ]
-    assert (found[0], found[2]) == (3, 0)
-    assert sum(map(len, values(tmp_path / "d", "n"))) == 200
-
-
 def test_new_options_rewrite_sorted_files(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 6)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x")
@@ -135,25 +108,6 @@ def test_new_options_rewrite_sorted_files(io: Any, tmp_path: Path) -> None:
         assert tree_of(tmp_path / "d") == before
         meta = pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0)
         assert meta.column(2).bloom_filter_offset is not None, "a filter once asked for is kept"
-
-
-@pytest.mark.sweep
-@pytest.mark.parametrize(
-    "options", [{}, {"bloom_filter_columns": ["x", "n"]}, {"row_group_size": 500, "curve": "hilbert"}], ids=str
-)
-def test_sorted_files_come_near_the_requested_size(io: Any, tmp_path: Path, options: dict[str, Any]) -> None:
-    """Inputs of nearly half the target, with filters and small row groups that the inputs do not have."""
-    random = np.random.default_rng(7)
-    for i in range(12):
-        x = np.arange(4000 * i, 4000 * i + 4000)
-        table = pa.table({"x": x, "y": random.integers(0, 9000, 4000), "n": random.normal(size=4000)})
-        path = put(tmp_path / "d" / f"{i:02d}.parquet", table)
-    target = path.stat().st_size / 0.45
-    check_upkeep(
-        partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target / 2**20, **options), tmp_path / "d"
-    )
-    found = [path.stat().st_size / target for path in data_files(tmp_path / "d")]
-    assert all(0.8 <= size <= 1.2 for size in found), found
 
 
 @pytest.mark.sweep
@@ -183,34 +137,3 @@ def test_only_files_without_the_requested_property_are_rewritten(
     optimize()
     result = optimize(**options)
     assert (result.compacted_file_count, len(result.skipped_files)) == (1, 2)
-
-
-def test_a_file_without_rows_is_not_rewritten_for_another_codec(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=1" / "none.parquet", pa.table({"x": pa.array([], pa.int64())}))
-    for i in range(3):
-        put(tmp_path / "d" / "day=2" / f"{i}.parquet", pa.table({"x": [i]}))
-    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1, compression="gzip")
-    assert [compact().compacted_file_count for _ in range(2)] == [3, 0]
-
-
-def test_a_bloom_filter_of_a_column_that_some_files_lack_is_written_once(io: Any, tmp_path: Path) -> None:
-    put(tmp_path / "d" / "day=1" / "a.parquet", pa.table({"x": [2, 1], "s": ["a", "b"]}))
-    put(tmp_path / "d" / "day=2" / "a.parquet", pa.table({"x": [2, 1]}))
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", bloom_filter_columns=["s"])
-    assert [optimize().compacted_file_count for _ in range(2)] == [2, 0]
-
-
-def test_sort_columns_cannot_be_a_set(io: Any, tmp_path: Path) -> None:
-    """Columns to sort by cannot be a set; other names can."""
-    for day in "abc":
-        scattered(tmp_path / "d" / f"day={day}", 2)
-    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"))
-    for call in (
-        {"zorder_columns": {"x", "y"}},
-        {"deduplicate_key_columns": frozenset(["x", "y"])},
-        {"deduplicate_key_columns": "x", "dedup_order_by": {"y", "n"}},
-    ):
-        with pytest.raises(ValueError, match=r"is a set, which has no order\. Pass a list"):
-            optimize(**call)
-    result = optimize("x", partition_filter={"day=a", "day=b"}, bloom_filter_columns={"y", "n"})
-    assert (result.compacted_file_count, result.after_file_count) == (4, 2)

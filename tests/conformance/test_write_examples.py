@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import by_day, flip_page, look, numbers, put, three_files
-from conformance.tree import contents, data_files, tree_of
+from faults.injection import FaultStorage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import LocalStorage
+from kit import by_day, contents, data_files, flip_page, look, numbers, put, three_files, tree_of
 
 
 @pytest.mark.scenario("IO-06", "IO-08", "UP-53")
@@ -201,3 +203,17 @@ def test_module_level_functions_do_the_same(engine: str, tmp_path: Path) -> None
     assert fsspeckit.read_parquet(path, engine=engine).num_rows == 2
     fsspeckit.recover(path)
     assert look(tmp_path / "d") == [(1, "new"), (2, "new")]
+
+
+def test_an_append_goes_on_while_another_writer_replaces_files(tmp_path: Path) -> None:
+    """At any call of the storage: the file that tells the schema may be gone when it is read."""
+    other, count, call = PyarrowDatasetIO(), 1, 0
+    while call < count:
+        path, storage = str(tmp_path / str(call)), FaultStorage(LocalStorage())
+        put(tmp_path / str(call) / "a.parquet", numbers([2, 1]))
+        storage.meanwhile(
+            call := call + 1, lambda path=path: other.optimize_parquet_dataset(path, "id", force=True, retries=0)
+        )
+        PyarrowDatasetIO(filesystem=storage).write_dataset(numbers([3]), path)
+        assert sorted(other.read_parquet(path)["id"].to_pylist()) == [1, 2, 3], call
+        count = len(storage.calls)

@@ -6,11 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from conformance.rows import rows_of
-from conformance.tree import data_files, tree_of
+from kit import data_files, table_of, tree_of
 
 COUNTS = (
     "before_file_count",
@@ -20,11 +17,6 @@ COUNTS = (
     "compacted_file_count",
     "rewritten_bytes",
 )
-
-
-def table_of(path: Path) -> pa.Table:
-    """One file as it is, without partition columns."""
-    return pq.ParquetFile(path).read()
 
 
 def bag_of(dataset: Path) -> Counter[Any]:

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conformance.tree import tree_of
 from fsspeckit.common.errors import CommitConflictError, FsspeckitError, StorageError
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.record import new_id
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import tree_of
 from sweeps import sweep_size
 
 OWNER = "0123456789abcdef0123456789abcdef"

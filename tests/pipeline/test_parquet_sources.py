@@ -56,7 +56,7 @@ def test_all_columns_of_all_files(
 ) -> None:
     """A folder, a pattern and a list give the same rows, also where every row group is a task of its own."""
     if not is_small:
-        lower(monkeypatch, "bytes of a small source", 0)
+        lower(monkeypatch, "bytes of a small file", 0)
         lower(monkeypatch, "bytes of a part of a file")
     for path in ("in", "in/*/*.parquet", ["in/month=01", "in/month=1x/a.parquet"]):
         found = run(spark, *between, path=path)

@@ -117,7 +117,7 @@ def test_a_check_fails_before_anything_is_to_be_seen(store: Any, spark: Any, s3_
 
 def test_csv_files_on_the_store(store: Any, spark: Any, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They need no connector of Spark, only the options of their source."""
-    lower(monkeypatch, "bytes of a small source", 0)
+    lower(monkeypatch, "bytes of a small file", 0)
     for name in ("mon", "tue"):
         store.filesystem().put_file(f"in/{name}.csv", f"{s3_bucket}/in/{name}.csv")
     options = FILE[FILE.index("storage_options") :].partition("\n")[0]

@@ -84,7 +84,7 @@ def test_a_value_that_does_not_fit_is_found_before_the_first_step(
     files: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, is_small: bool
 ) -> None:
     if not is_small:
-        lower(monkeypatch, "bytes of a small source", 0)
+        lower(monkeypatch, "bytes of a small file", 0)
     IO.write_dataset(pa.table({"id": [1], "n": [1]}), "lake")
     for number, (text, source, said) in enumerate(WRONG):
         for path in files.iterdir():
@@ -136,7 +136,7 @@ def test_numbers_with_a_comma_and_dates_in_another_form(
 ) -> None:
     """The same dataset as from Python and the command line: given types, inferred types, and types of the dataset."""
     if not is_small:
-        lower(monkeypatch, "bytes of a small source", 0)
+        lower(monkeypatch, "bytes of a small file", 0)
     between = () if is_small else ({"do": "filter", "where": "id > 0"},)
     for name, text in BANK.items():
         (files / name).write_text(text)

@@ -15,7 +15,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from fsspeckit.datasets.spark.java import ensure_java
+from inside import ensure_java
 
 _DELTA, _ICEBERG = "4.3.0", "1.12.0"
 _SPARK = ".".join(pyspark.__version__.split(".")[:2])

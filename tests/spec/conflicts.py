@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, VersionNotFoundError
-from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.transaction import Transaction
-from fsspeckit.core.operations import attempts
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import before_commit
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guarantees.md"
 _START, _END = "<!-- conflicts: begin -->", "<!-- conflicts: end -->"
@@ -116,27 +113,6 @@ def start(io: PyarrowDatasetIO, path: str) -> None:
     io.update(path, set={"v": "'new'"}, where="id in (2, 12)")
 
 
-@contextmanager
-def before_commit(act: Callable[[], Any]) -> Iterator[None]:
-    """Act once, when the next operation has staged its change and begins to commit, or to remove versions."""
-    left = [act]
-
-    def late(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            if left:
-                left.pop()()
-            return method(*arguments, **options)
-
-        return call
-
-    with (
-        mock.patch.object(Transaction, "commit", late(Transaction.commit)),
-        mock.patch.object(Journal, "expire", late(Journal.expire)),
-        mock.patch.object(attempts, "_FIRST_WAIT_SECONDS", 0.001),
-    ):
-        yield
-
-
 def conflicts(io: PyarrowDatasetIO, path: str, name: str, other: str, distance: str, *, is_remote: bool) -> bool:
     """Return whether an operation has a conflict with another one that commits before it.
 
@@ -180,9 +156,11 @@ def _call(call: Call, io: PyarrowDatasetIO, path: str, at: Where, retries: int) 
 
 def rows(io: PyarrowDatasetIO, path: str) -> list[tuple[Any, ...]]:
     """All rows, in the order of their values."""
-    if not io._place(path).journal.view().files:
+    try:
+        found = io.read_parquet(path).select(["id", "v", "n", "day"]).to_pylist()
+    except DatasetNotFoundError:
         return []
-    return sorted(tuple(row.values()) for row in io.read_parquet(path).select(["id", "v", "n", "day"]).to_pylist())
+    return sorted(tuple(row.values()) for row in found)
 
 
 def cell(found: Mapping[str, bool]) -> str:

@@ -21,10 +21,9 @@ import pytest
 
 from engines.spark.clusters import HERE, connect_port, environment
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.datasets.spark.errors import SparkJobError
+from fsspeckit.datasets.spark import SparkDatasetIO, SparkJobError
 from fsspeckit.pipeline import Pipeline
-from shuffled import by_shuffle
+from inside import by_shuffle, lower
 
 COLUMNS = (
     "id",
@@ -170,7 +169,7 @@ def test_a_pipeline_merges_csv_files(
 ) -> None:
     """Types that the source names, types of the dataset, and times without a zone; executors read the files."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fsspeckit.datasets.spark.file_source.SMALL_BYTES", 0)
+    lower(monkeypatch, "bytes of a small file", 0)
     schema = pa.schema(
         [("id", pa.int64()), ("zip", pa.string()), ("at", pa.timestamp("us")), ("price", pa.decimal128(9, 2))]
     )

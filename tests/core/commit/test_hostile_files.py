@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.tree import tree_of
 from fsspeckit.common.errors import DatasetLostError, FsspeckitError, NestedDatasetError, StorageError
 from fsspeckit.core.commit import log
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import tree_of
 
 IO = PyarrowDatasetIO()
 ROWS = pa.table({"id": [1, 2, 3, 4], "day": [1, 2, 1, 2]})

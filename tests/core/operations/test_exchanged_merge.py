@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.operations.routes import Routes, exchanging, in_memory, many_pieces, succeeded
 from fsspeckit.common.errors import DamagedFileError, KeyColumnError
 from fsspeckit.core.kernels.exchange.route_rows import RouteRows
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, engine, matching
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from routes import Routes, exchanging, in_memory, many_pieces, succeeded
 from sweeps import sweep_size
 
 KEYS: dict[str, tuple[Any, Any]] = {

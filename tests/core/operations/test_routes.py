@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faulty_calls import FaultyCall
+from core.operations.faulty_calls import FaultyCall
+from core.operations.routes import Routes, failure, many_pieces, succeeded
 from fsspeckit.common.errors import ExpressionError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from routes import Routes, failure, many_pieces, succeeded
 from sweeps import sweep_size
 
 FAILS = "10 / ({}v - 1) > 0"

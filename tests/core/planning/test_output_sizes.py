@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from conformance.builders import put
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import put
 
 pytestmark = pytest.mark.sweep
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.builders import edit_footer
 from core.expressions.generated import SCHEMA, Generated, Row, conditions, rows
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
@@ -28,6 +27,7 @@ from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, Gr
 from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I64, STRUCT, Struct
 from fsspeckit.core.planning.condition_proofs import Truth, possible_truths
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from kit import edit_footer
 from sweeps import sweep_size
 
 LONG = "long text " * 12

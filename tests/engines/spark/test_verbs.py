@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.tree import data_files
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from kit import data_files
 
 SCHEMA = pa.schema(
     [

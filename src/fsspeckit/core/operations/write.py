@@ -29,7 +29,7 @@ from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
 from fsspeckit.core.dataset.categories import categories_for, columns_left, own_categories
-from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
+from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, emptied_as, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows
@@ -347,9 +347,13 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> tuple[Input
     """Parse CSV and JSON files with the types of the dataset, unless it is overwritten. Return it with these types."""
     if not isinstance(given.data, TextFiles):
         return given, None
-    view = place.journal.view()
-    view = replace(view, files=(), emptied=None) if request.replaces_all else view
-    sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
+
+    def load() -> tuple[View, Snapshot]:
+        view = place.journal.view()
+        view = replace(view, files=(), emptied=None) if request.replaces_all else view
+        return view, load_snapshot(place.storage, replace(view, files=view.files[:1]))
+
+    view, sample = load_unchanged(place, "write", load)
     return read_later(given, replace(sample, view=view)), sample
 
 
@@ -383,9 +387,9 @@ def _examine(place: Place, view: View, source: Source, request: WriteRequest) ->
 
 def _load_sample(place: Place, view: View, request: WriteRequest) -> Snapshot:
     """Return a snapshot of one file, whose schema is that of the dataset, or of all files to find rows in them."""
-    if request.replace_where is None:
-        return load_snapshot(place.storage, replace(view, files=view.files[:1]))
     with vanished_file_is_conflict(place, "write"):
+        if request.replace_where is None:
+            return load_snapshot(place.storage, replace(view, files=view.files[:1]))
         return load_snapshot(place.storage, view, stats_for=columns_named(request.replace_where))
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
 from fsspeckit.common.errors import KeyColumnError
@@ -344,8 +343,11 @@ class _Built:
     def _rows_with_ends(self, chosen: RowNumbers, ends: RowNumbers) -> pa.Table:
         table = take_rows(self.values, chosen)
         is_open = ends[chosen] == _NONE
-        at = pc.if_else(to_arrow(is_open), pa.scalar(None, pa.int64()), to_arrow(ends[chosen]))
-        columns = {VALID_TO: self.times.values.take(at), IS_CURRENT: pa.chunked_array([to_arrow(is_open)])}
+        times = self.times.values
+        or_null = pa.chunked_array([*times.chunks, pa.nulls(1, times.type)], times.type)
+        at = np.where(is_open, len(times), ends[chosen])
+        end = take_rows(pa.table([or_null], [VALID_TO]), at).column(0)  # Arrow cannot take rows of views
+        columns = {VALID_TO: end, IS_CURRENT: pa.chunked_array([to_arrow(is_open)])}
         for name, column in columns.items():
             table = table.set_column(table.column_names.index(name), table.field(name), column)
         return table

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from exchanging import by_exchange
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import Scratch
@@ -29,6 +28,7 @@ from fsspeckit.core.planning.exchange import source_summary
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import by_exchange
 
 Call = Callable[..., Any]
 """Runs an operation of a dataset: its arguments are the engine, the path and ``dry_run``."""

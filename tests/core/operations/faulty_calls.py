@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from core.operations.routes import Routes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from routes import Routes
 
 FAULTS = (
     "source nulls",
