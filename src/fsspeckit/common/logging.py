@@ -80,7 +80,7 @@ def log_unexpected(operation: str, path: str) -> Iterator[None]:
             # Not exc_info: the handler would format the traceback, including its secrets.
             text, details = scrub(str(found)), scrub(traceback.format_exc())
             get_logger(modules[0]).error("%s failed: %s\n%s", where, text, details, extra={UNEXPECTED: True})
-            found._fsspeckit_logged = True  # type: ignore[union-attr]
+            found._fsspeckit_logged = True  # type: ignore[attr-defined]
         if found is not error:
             raise found from error
         if isinstance(error, _NAMING_PLACE):

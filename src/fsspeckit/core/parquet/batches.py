@@ -7,6 +7,7 @@ which are joined by the bytes that they really have.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 _CODED_BYTES = 3  # a text or binary value without a dictionary takes at least four bytes
 _LONG_VALUE = 4096  # the bytes of a value that has no statistics because it is too long
 
-Reader = pq.ParquetFile | pq.ParquetReader
+Reader: TypeAlias = pq.ParquetFile | pq.ParquetReader
 
 
 def read_batches(
@@ -86,15 +87,16 @@ def _leaves(metadata: pq.FileMetaData, schema: pa.Schema, names: Sequence[str] |
 def _decoded_bytes(chunk: pq.ColumnChunkMetaData, coded: Collection[str]) -> float:
     """Estimate the bytes of the values of a column in a row group."""
     values = max(1, chunk.num_values)
-    width: float | None = 4 if chunk.path_in_schema in coded else _WIDTHS.get(chunk.physical_type)
+    width: float | None = 4 if chunk.path_in_schema in coded else _WIDTHS.get(str(chunk.physical_type))
     if width is None:
         width = chunk.total_uncompressed_size / values
         if width < _CODED_BYTES:
-            known = chunk.statistics if chunk.is_stats_set else None
-            has_bounds = known is not None and known.has_min_max
-            width = max(len(known.min_raw), len(known.max_raw)) if has_bounds else _LONG_VALUE
+            known = chunk.statistics
+            width = _LONG_VALUE
+            if known is not None and known.has_min_max:
+                width = max(len(known.min_raw), len(known.max_raw))
         width += 4
-    return values * width
+    return float(values * width)
 
 
 def _step(reader: Reader, group: int, names: Sequence[str] | None, most_rows: int) -> int:
