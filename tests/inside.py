@@ -49,6 +49,7 @@ from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.core.values.views import plain_schema
 from fsspeckit.datasets.engine_choice import choose_engine
 from fsspeckit.datasets.spark.exchange import _GatherBody, _read_ipc, _SplitBody
+from fsspeckit.datasets.spark.java import ensure_java
 from fsspeckit.datasets.spark.jobs import _Body, pack, place_results, unpack
 from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, share_table
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans
@@ -76,6 +77,7 @@ __all__ = [
     "Tree",
     "choose_engine",
     "disk_calls",
+    "ensure_java",
     "folders",
     "fsspec_storage",
     "is_data_file",

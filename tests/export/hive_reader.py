@@ -10,7 +10,7 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from fsspeckit.datasets.spark.java import ensure_java
+from inside import ensure_java
 
 
 def main(uri: str, folder: str, *queries: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow
 import pyspark
 
-from fsspeckit.datasets.spark.java import ensure_java
+from inside import ensure_java
 
 HERE = Path(__file__).parent
 SPARK = Path(pyspark.__file__).parent

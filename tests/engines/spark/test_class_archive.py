@@ -12,7 +12,7 @@ import pytest
 
 from fsspeckit.datasets.spark import class_archive
 from fsspeckit.datasets.spark.class_archive import archive_options
-from fsspeckit.datasets.spark.java import ensure_java
+from inside import ensure_java
 
 pytestmark = pytest.mark.more
 
