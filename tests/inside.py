@@ -22,25 +22,34 @@ from fsspeckit.common.arrow_versions import BLOOM_FILTERS, EXTENSION_TYPES, INST
 from fsspeckit.core.commit import history as history_module
 from fsspeckit.core.commit import log as log_module
 from fsspeckit.core.commit import new_record
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.memory import Memory
+from fsspeckit.core.commit.publishing import PublishFiles
+from fsspeckit.core.commit.record import new_id
 from fsspeckit.core.commit.replay import Recovery, Replayer
 from fsspeckit.core.commit.seen_files import SeenFiles
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.tombstones import mark_of
-from fsspeckit.core.commit.transaction import Changes, Transaction
+from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
+from fsspeckit.core.dataset import snapshot as snapshot_module
 from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.dataset.text_source import TextFiles
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import OnDone, Scratch
+from fsspeckit.core.ext.arrow_ipc import read_ipc
 from fsspeckit.core.file_names import is_data_file, name_stem
 from fsspeckit.core.kernels.match_keys import batches
-from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
+from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, SortNote, Task
 from fsspeckit.core.operations import attempts
+from fsspeckit.core.parquet import footer_chunk
 from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
 from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.planning import tombstones as tombstones_module
 from fsspeckit.core.results import MergePlan
 from fsspeckit.core.storage import Entry, Handle, LocalStorage, Storage, Tree, folders, join, local, parent, resolve
 from fsspeckit.core.storage import disk as disk_calls
@@ -61,7 +70,9 @@ __all__ = [
     "I64",
     "INSTALLED",
     "VIEWS",
+    "Changes",
     "ChunkField",
+    "Emptied",
     "Entry",
     "FileField",
     "FsspecStorage",
@@ -70,6 +81,11 @@ __all__ = [
     "LocalStorage",
     "MergePlan",
     "MetaField",
+    "Place",
+    "Publish",
+    "PublishFiles",
+    "Snapshot",
+    "SortNote",
     "StatisticsField",
     "Storage",
     "Struct",
@@ -79,15 +95,22 @@ __all__ = [
     "disk_calls",
     "ensure_java",
     "folders",
+    "footer_chunk",
     "fsspec_storage",
     "is_data_file",
     "join",
     "local",
+    "log_module",
     "name_stem",
+    "new_id",
     "parent",
     "plain_schema",
+    "read_ipc",
     "read_struct",
+    "report_damage",
     "resolve",
+    "snapshot_module",
+    "tombstones_module",
     "write_struct",
 ]  # fmt: skip
 
@@ -98,6 +121,7 @@ THRESHOLDS = {
         "fsspeckit.core.planning.pruned_files.MIN_FILES",
         "fsspeckit.core.commit.listing.MANY_FILES",
     ),
+    "footers of a job": ("fsspeckit.core.dataset.indexed_files.MANY_FOOTERS",),
     "rows of a part": ("fsspeckit.core.kernels.find_duplicates._PART_ROWS",),
     "rows of an item": ("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS",),
     "bytes of a range": ("fsspeckit.core.operations.optimize.RANGE_BYTES",),

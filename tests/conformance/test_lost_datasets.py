@@ -19,10 +19,9 @@ from fsspeckit import (
     DatasetNotFoundError,
     TableFormatError,
 )
-from fsspeckit.core.commit import log
-from fsspeckit.core.commit.transaction import Changes, Publish
-from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import Changes, Place, Publish
+from inside import log_module as log
 from kit import numbers, tree_of
 
 KEY = {"strategy": "upsert", "key_columns": "id"}

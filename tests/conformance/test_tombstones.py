@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import ColumnNameError, CommitConflictError, DamagedFileError, SchemaMismatchError, StorageError
-from fsspeckit.core.planning import tombstones as module
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import tombstones_module as module
 from kit import look, tree_of
 
 FEED: dict[str, Any] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from fsspeckit.datasets.spark.java import ensure_java
+from inside import ensure_java
 
 _JARS = Path(pyspark.__file__).parent / "jars"
 _SERVICE = "org.apache.hadoop.hive.metastore.HiveMetaStore"

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from faults.damaged import in_child
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core.ext.arrow_ipc import read_ipc
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import read_ipc
 
 
 def sound_streams() -> list[bytes]:

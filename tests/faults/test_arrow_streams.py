@@ -13,7 +13,7 @@ import pytest
 
 from faults.arrow_streams import sound_streams
 from fsspeckit.common.errors import SourceFileError
-from fsspeckit.core.ext.arrow_ipc import read_ipc
+from inside import read_ipc
 from sweeps import sweep_size
 
 PROGRAM = Path(__file__).with_name("arrow_streams.py")

@@ -20,9 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import CommitConflictError, FsspeckitError, StorageError
-from fsspeckit.core.commit.emptied import Emptied
-from fsspeckit.core.commit.record import new_id
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import Emptied, new_id
 from kit import tree_of
 from sweeps import sweep_size
 

@@ -17,9 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.cli.app import main
-from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.model import SortNote
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.report.inspection import inspect_layout
@@ -27,6 +24,7 @@ from fsspeckit.report.layout import Layout, analyse, load_all_statistics
 from fsspeckit.report.overlap import Overlap, overlap
 from fsspeckit.report.score import Finding, Score, _rows_per_group, score
 from fsspeckit.report.text import render
+from inside import Place, Snapshot, SortNote
 
 
 def look(path: Path) -> tuple[Snapshot, Layout]:

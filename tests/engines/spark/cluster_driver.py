@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import ExecutorSetupError
 from fsspeckit.datasets.spark.executor_check import check_executors
+from inside import LocalStorage
 
 ROWS = 200_000
 KEYS = {"key_columns": ["id"]}

@@ -13,13 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fsspeckit.common.errors import SchemaMismatchError, StorageError
-from fsspeckit.core.results import MergePlan
-from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, shared_source
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.exchange import exchange, part_slots
 from fsspeckit.datasets.spark.shared_source import write_spill
+from inside import MergePlan, resolve
 
 pytestmark = pytest.mark.more
 

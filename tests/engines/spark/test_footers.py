@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import DamagedFileError
-from fsspeckit.core.dataset import snapshot
-from fsspeckit.core.parquet import footer_chunk
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from inside import footer_chunk, lower
+from inside import snapshot_module as snapshot
 
 pytestmark = pytest.mark.more
 
@@ -21,8 +21,8 @@ FILES = 30
 
 
 def test_executors_read_many_footers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsspeckit.core.dataset.indexed_files.MANY_FOOTERS", 10)
-    monkeypatch.setattr("fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES", 1)
+    lower(monkeypatch, "footers of a job", 10)
+    lower(monkeypatch, "files of an index")
     monkeypatch.setattr(snapshot, "_CHUNK", 7)
     answers: list[bytes] = []
     read = snapshot.from_bytes
@@ -49,6 +49,6 @@ def test_executors_read_many_footers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert plan(SparkDatasetIO()).updated == 2
     assert not answers, "the commit put the footers into the index"
     (root / "999.parquet").write_bytes(b"no Parquet")
-    monkeypatch.setattr("fsspeckit.core.dataset.indexed_files.MANY_FOOTERS", 1)
+    lower(monkeypatch, "footers of a job", 1)
     with pytest.raises(DamagedFileError, match=r"999\.parquet"):
         SparkDatasetIO().delete(str(root), where="v = 5")

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit import Dataset
-from fsspeckit.datasets.engine_choice import choose_engine
 from fsspeckit.datasets.spark import SparkDatasetIO
+from inside import choose_engine
 
 
 def test_a_handle_on_spark(spark: Any, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.common.errors import KeyColumnError
-from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import (
     ExecutorSetupError,
@@ -22,6 +21,7 @@ from fsspeckit.datasets.spark.errors import (
 )
 from fsspeckit.datasets.spark.executor_check import check_executors
 from fsspeckit.datasets.spark.jobs import pack, run_items
+from inside import LocalStorage
 
 pytestmark = pytest.mark.more
 

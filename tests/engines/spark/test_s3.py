@@ -13,10 +13,9 @@ import pyarrow.dataset as pds
 import pytest
 
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core.commit.publishing import PublishFiles
-from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
+from inside import FsspecStorage, PublishFiles
 
 pytestmark = pytest.mark.more
 
