@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import SourceFileError
@@ -85,6 +85,7 @@ NESTED = LEAVES | {"s": st.fixed_dictionaries(LEAVES), "l": st.lists(LEAVES["t"]
 
 
 @given(st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in NESTED.items()}), min_size=1))
+@example([dict.fromkeys(NESTED) | {"x": 1.2422870703515225e38}])  # more digits than the decimal of the comparison
 def test_what_python_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
     path = tmp_path_factory.getbasetemp() / "back.json"
     path.write_text("\n".join(map(json.dumps, rows)))
