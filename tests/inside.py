@@ -41,6 +41,7 @@ from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.operations import attempts
 from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
 from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.results import MergePlan
 from fsspeckit.core.storage import Entry, Handle, LocalStorage, Storage, Tree, folders, join, local, parent, resolve
 from fsspeckit.core.storage import disk as disk_calls
@@ -87,6 +88,7 @@ __all__ = [
     "parent",
     "plain_schema",
     "read_struct",
+    "report_damage",
     "resolve",
     "write_struct",
 ]  # fmt: skip

@@ -31,9 +31,9 @@ from fsspeckit.common.errors import (
     StorageFullError,
     StoragePermissionError,
 )
-from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import report_damage
 
 NOBODY = 65_534
 _DETACH = 2  # the library that wrote last may keep files open
