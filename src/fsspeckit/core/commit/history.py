@@ -72,6 +72,11 @@ def list_segments(storage: Storage, folder: str) -> list[Segment]:
     return sorted((each for each in segments if 0 < each.first <= each.last < MAX_RECORDS), key=lambda s: s.first)
 
 
+def folded_until(storage: Storage, folder: str) -> int:
+    """Return the last slot whose record is saved. The versions of a range are saved after its records."""
+    return max((each.last for each in list_segments(storage, folder) if each.kind == "versions"), default=0)
+
+
 def fold(storage: Storage, folder: str, records: Sequence[Record], slots: tuple[int, int]) -> None:
     """Save records that leave the journal, and the versions that they make. ``slots`` is the range that they cover."""
     storage.make_dirs(folder)

@@ -18,7 +18,7 @@ from fsspeckit.common.errors import CommitConflictError, DamagedFileError, Outco
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
 from fsspeckit.core.commit.footer_index import index_files
-from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
+from fsspeckit.core.commit.history import Expired, expired_files, fold, folded_until, oldest_expired, remove_expired
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.commit.seen_files import save_seen
 from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
@@ -489,7 +489,11 @@ class Log:
         self._save_keys(records)
         save_seen(self._storage, self.seen_folder, records, state.anew)
         if state.retain:
-            fold(self._storage, self.history_folder, records, (old[0], last))
+            # On an object store, records whose marks a prune removed before it crashed have no effect any more. They
+            # are folded already, so a segment that begins with their slots would take their place.
+            first = max(old[0], folded_until(self._storage, self.history_folder) + 1)
+            if first <= last:
+                fold(self._storage, self.history_folder, [each for each in records if each.seq >= first], (first, last))
             self.expire(oldest_expired(self._storage, self.history_folder, state.retain))
         for kind in ("done", "json"):
             self._storage.remove_many([self._path(seq, kind) for seq in old])
