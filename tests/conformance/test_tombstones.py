@@ -124,6 +124,18 @@ def test_overwrite_restore_and_erasure_remove_them(tmp_path: Path) -> None:
     assert io.apply_changes(feed((2, "new", 1, "c")), path, **FEED).inserted == 1
 
 
+def test_a_join_does_not_make_deletes_newer_for_a_restore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_FILES", 2)
+    io, path = PyarrowDatasetIO(), str(tmp_path / "d")
+    io.apply_changes(feed((9, "z", 1, "c"), (1, None, 5, "d")), path, **FEED)
+    io.apply_changes(feed((2, None, 5, "d")), path, **FEED)
+    kept = io.keep_history(path)
+    io.apply_changes(feed((3, None, 5, "d")), path, **FEED)  # joins the first two
+    io.restore(path, version=kept)
+    late = feed((1, "late", 4, "c"), (2, "late", 4, "c"), (3, "again", 4, "c"))
+    assert io.apply_changes(late, path, **FEED).stale == 2
+
+
 def test_they_expire_stay_few_and_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     io, path, now = PyarrowDatasetIO(), str(tmp_path / "d"), time.time()
     monkeypatch.setattr("time.time", lambda: now)

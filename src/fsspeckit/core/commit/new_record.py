@@ -117,8 +117,10 @@ def _tombstones(changes: Changes, staged: Mapping[str, Entry], seq: int) -> tupl
     files = []
     for number, file in enumerate(changes.tombstones):
         name = file.staged.rpartition("/")[2]
-        new = replace(file, slot=seq, number=number, size=staged[name].size, staged=name) if name else file
-        files.append(new)
+        if name:
+            size, since = staged[name].size, file.since or seq
+            file = replace(file, slot=seq, number=number, size=size, since=since, staged=name)  # noqa: PLW2901
+        files.append(file)
     return tuple(files)
 
 

@@ -23,7 +23,7 @@ MARK = re.compile(r"tombstones-(\d{20})-(\d{1,9})", re.ASCII)
 """Name of a list: the slot of its commit, and the number of its files."""
 NAME = re.compile(r"(\d{20})-\d{1,9}\.tombstones", re.ASCII)
 _FORMAT = 1
-_FIELDS = ("slot", "number", "rows", "size", "until")
+_FIELDS = ("slot", "number", "rows", "size", "until", "since")
 _LARGEST = 2**63 - 1
 
 
@@ -31,8 +31,9 @@ _LARGEST = 2**63 - 1
 class TombstoneFile:
     """A file of tombstones: the slot of the commit that added it, and its number among those of this commit.
 
-    ``until`` is the time in seconds since 1970 at which it expires. ``staged`` is its name in the staging folder, in
-    the record of its commit.
+    ``until`` is the time in seconds since 1970 at which it expires. ``since`` is the slot of the newest delete that it
+    has, which is an earlier one for joined files. ``staged`` is its name in the staging folder, in the record of its
+    commit.
     """
 
     slot: int
@@ -40,6 +41,7 @@ class TombstoneFile:
     rows: int
     size: int
     until: int
+    since: int = 0
     staged: str = ""
 
     @property
@@ -103,7 +105,7 @@ def from_fields(items: Any, seq: int) -> tuple[TombstoneFile, ...]:
         numbers = [getattr(file, name) for name in _FIELDS]
         if any(type(number) is not int or not 0 <= number <= _LARGEST for number in numbers):
             raise ValueError("a number of a file of deleted keys is not valid")
-        if not 0 < file.slot <= seq or not isinstance(file.staged, str):
+        if not 0 < file.since <= file.slot <= seq or not isinstance(file.staged, str):
             raise ValueError("a file of deleted keys is not one of this commit or an earlier one")
     if len({file.name for file in files}) < len(files) or not all(NAME.fullmatch(file.name) for file in files):
         raise ValueError("a file of deleted keys is named twice, or its name is not valid")

@@ -191,7 +191,7 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
     rows = _rows_of(place, missing)
     removed = sorted(current.keys() - {file.path for file in wanted})
     tombstones = place.journal.tombstones(view)
-    earlier = tuple(file for file in tombstones.files if file.slot <= number)  # deletes after the version are undone
+    earlier = tuple(file for file in tombstones.files if file.since <= number)  # deletes after the version are undone
     is_same = len(earlier) == len(tombstones.files)
     result = RestoreResult(
         number,

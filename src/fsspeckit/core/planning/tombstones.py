@@ -121,7 +121,7 @@ class Tombstones:
         ``outcomes`` are those of the tasks, ``now`` is the time, and ``join`` runs tasks that join files.
         """
         until = now + self.retain
-        new = [TombstoneFile(0, 0, outcome.rows, 0, until, outcome.staged) for outcome in outcomes]
+        new = [TombstoneFile(0, 0, outcome.rows, 0, until, staged=outcome.staged) for outcome in outcomes]
         rows, old = sum(file.rows for file in new), list[TombstoneFile]()
         for file in reversed(self.files):
             rows += file.rows
@@ -136,7 +136,8 @@ class Tombstones:
         for files, is_joined in groups:
             if is_joined:
                 outcome = next(joined)
-                kept.append(TombstoneFile(0, 0, outcome.rows, 0, max(f.until for f in files), outcome.staged))
+                ends, since = max(file.until for file in files), max(file.since for file in files)
+                kept.append(TombstoneFile(0, 0, outcome.rows, 0, ends, since, outcome.staged))
             else:
                 kept += files
         return (*kept, *new)
