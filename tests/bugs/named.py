@@ -144,9 +144,9 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "commit: an idempotency key is looked for in ten records",
-        "Log.committed",
-        "self.effective(self.state())",
-        "self.effective(self.state())[-10:]",
+        "Memory._records",
+        "self._log.effective(state)",
+        "self._log.effective(state)[-10:]",
         COMMIT,
     ),
     Bug(

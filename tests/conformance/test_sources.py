@@ -207,7 +207,7 @@ def test_a_named_range_is_a_column_of_a_pandas_frame(io: Any, tmp_path: Path) ->
 )
 def test_an_index_of_pandas_with_the_name_of_a_column_is_an_error(io: Any, tmp_path: Path, index: Any) -> None:
     frame = pd.DataFrame({"id": [1, 2], "v": ["a", "b"]}, index=index)
-    with pytest.raises(ColumnNameError, match=r"the index '[vk]' .* Rename one of them, or drop the index with reset_"):
+    with pytest.raises(ColumnNameError, match=r"the index '[vk]' .* Rename one of them, or reset the index"):
         io.write_dataset(frame, str(tmp_path / "d"))
     assert not (tmp_path / "d").exists()
 

@@ -42,7 +42,8 @@ WORDS = (
         "mode",
         "schema",
     ),
-    *("after", "before", "format", "publish", "retain", "retries", "since", "strategy", "table", "types", "until"),
+    *("after", "before", "format", "publish", "retain", "retries", "since", "strategy", "table", "tombstones"),
+    *("types", "until"),
     *("foreign", "version"),
 )
 # Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").

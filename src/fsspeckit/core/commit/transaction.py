@@ -335,12 +335,15 @@ class Transaction:
     def _starts_anew(self, state: LogState) -> bool:
         """Return whether rows of earlier commits are gone: none of the files that the newest ones left is in the view.
 
-        A file whose name was made here shows without a request that some are left.
+        A file whose name was made here shows without a request that some are left. A commit since the view has decided
+        it, and its files are not in the view.
         """
         is_reload = self._terms.reload
         if not self._files:
             anew = self._view.is_lost or (is_reload and bool(state.records))
-        elif not state.records or (not is_reload and any(map(is_unique, self._files))):
+        elif not state.records:
+            return False
+        elif not is_reload and (state.newest != self._view.head or any(map(is_unique, self._files))):
             return False
         else:
             anew = is_reload
