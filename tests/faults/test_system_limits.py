@@ -181,6 +181,17 @@ def test_a_folder_without_write_permission(make_io: MakeIo, name: str, dataset: 
     dataset.parent.chmod(0o777)
 
 
+def test_a_change_that_cannot_remove_files_makes_no_commit(dataset: Path) -> None:
+    for path in dataset.parent.rglob("*"):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    dataset.chmod(0o555)
+    io, records = PyarrowDatasetIO(), {*dataset.parent.rglob("*.json")}
+    with unchanged(dataset):
+        error = in_child(be_nobody, lambda: io.delete(str(dataset), where="true"))
+    check(error, StoragePermissionError, str(dataset), "permission denied. Nothing was changed. Get write access")
+    assert {*dataset.parent.rglob("*.json")} == records
+
+
 @ENGINES
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_limit_of_file_sizes(make_io: MakeIo, name: str, dataset: Path) -> None:

@@ -245,7 +245,9 @@ class Transaction:
         # The read of the footer of a single file on an object store also returns its size and stamp.
         lists = self._storage.has_folders or len(changes.staged) != 1 or self._is_rebased
         listed = {entry.path: entry for entry in self._storage.list_dir(self.staging)} if lists else None
-        self._storage.check_publishable(self.staging, [join(self._view.root, item.path) for item in changes.publish])
+        gone = {parent(path): path for path in changes.retire}  # one path of each folder, as their names are there
+        names = [*(item.path for item in changes.publish), *gone.values()]
+        self._storage.check_publishable(self.staging, [join(self._view.root, name) for name in names])
         found = check_staged_files(self._storage, self._distribute, self.staging, listed, changes.staged)
         self._footers = {item.path: footer for item, (_, footer) in zip(changes.publish, found, strict=False)}
         self._staged = tuple(entry.path for entry in (listed or {}).values() if entry.size != FOLDER)
