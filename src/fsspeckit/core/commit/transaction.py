@@ -343,9 +343,9 @@ class Transaction:
         is_reload = self._terms.reload
         if not self._files:
             anew = self._view.is_lost or (is_reload and bool(state.records))
-        elif not state.records:
-            return False
-        elif not is_reload and (state.newest != self._view.head or any(map(is_unique, self._files))):
+        elif not state.records or (
+            not is_reload and (state.newest != self._view.head or any(map(is_unique, self._files)))
+        ):
             return False
         else:
             anew = is_reload
