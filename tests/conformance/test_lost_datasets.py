@@ -23,6 +23,7 @@ from fsspeckit.core.commit import log
 from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from inside import LocalStorage
 from kit import numbers, tree_of
 
 KEY = {"strategy": "upsert", "key_columns": "id"}
@@ -196,3 +197,19 @@ def test_an_exported_dataset_is_not_forgotten(tmp_path: Path) -> None:
         io.forget(path)
     io.remove_export(path)
     assert io.forget(path).journal
+
+
+def test_a_journal_that_is_forgotten_while_a_writer_begins_is_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io, path, lock = PyarrowDatasetIO(), tmp_path / "d", LocalStorage.lock
+
+    def forgotten(storage: LocalStorage, name: str) -> Any:
+        if name.endswith("begin-lock"):
+            monkeypatch.undo()
+            rmtree(Path(name).parent)
+        return lock(storage, name)
+
+    load(io, path, "monday")
+    monkeypatch.setattr(LocalStorage, "lock", forgotten)
+    assert io.delete(str(path), where="true").deleted == 1

@@ -281,10 +281,8 @@ def test_a_damaged_file_is_logged_once(
 ) -> None:
     file = next(dataset.rglob("*.parquet"))
     file.write_bytes(b"PAR1" + bytes(500) + b"PAR1")
-    with (
-        caplog.at_level(logging.ERROR),
-        pytest.raises(DamagedFileError, match=f"^{operation} of {dataset}.*{file.name}"),
-    ):
+    named = f"^{operation} of {dataset}.*{file.name}"
+    with caplog.at_level(logging.ERROR), pytest.raises(DamagedFileError, match=named):
         (READS | CHANGES)[operation](make_io(), str(dataset))
     (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert (record.name, file.name in record.getMessage()) == (f"fsspeckit.core.operations.{operation}", True)
