@@ -20,7 +20,7 @@ from fsspeckit import (
     TableFormatError,
 )
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from inside import Changes, Place, Publish
+from inside import Changes, LocalStorage, Place, Publish
 from inside import log_module as log
 from kit import numbers, tree_of
 
@@ -195,3 +195,19 @@ def test_an_exported_dataset_is_not_forgotten(tmp_path: Path) -> None:
         io.forget(path)
     io.remove_export(path)
     assert io.forget(path).journal
+
+
+def test_a_journal_that_is_forgotten_while_a_writer_begins_is_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io, path, lock = PyarrowDatasetIO(), tmp_path / "d", LocalStorage.lock
+
+    def forgotten(storage: LocalStorage, name: str) -> Any:
+        if name.endswith("begin-lock"):
+            monkeypatch.undo()
+            rmtree(Path(name).parent)
+        return lock(storage, name)
+
+    load(io, path, "monday")
+    monkeypatch.setattr(LocalStorage, "lock", forgotten)
+    assert io.delete(str(path), where="true").deleted == 1

@@ -83,6 +83,18 @@ def test_keys_in_folders_and_types_that_become_wider(io: Any, tmp_path: Path) ->
         io.apply_changes(changes(texts, "x"), path, **options)
 
 
+def test_types_of_later_feeds_without_a_common_type(io: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")  # pandas turns whole numbers into floats where a value is missing
+    io.apply_changes(feed((1, "a", 1, "c"), (2, None, 5, "d")), path, **FEED)
+    for kind in (pa.float64(), pa.uint64()):
+        late = feed((2, "late", 4, "u"), (1, "b", 1, "u"), (3, None, 7, "d"), key=kind, lsn=kind)
+        io.apply_changes(late, path, **FEED)
+        assert look(tmp_path / "d", "id", "v") == [(1, "a")]
+    for values in ((2, "x", 5.5, "u"), (2, None, 5.5, "d")):
+        with pytest.raises(SchemaMismatchError, match="column 'lsn' cannot be cast"):
+            io.apply_changes(feed(values, lsn=pa.float64()), path, **FEED)
+
+
 @pytest.mark.parametrize("key", [pa.string_view(), pa.dictionary(pa.int8(), pa.string()), pa.binary(2)])
 def test_types_of_keys(io: Any, tmp_path: Path, key: pa.DataType) -> None:
     names = pa.array([b"ab", b"cd"], pa.binary(2)) if pa.types.is_fixed_size_binary(key) else pa.array(["ab", "cd"])

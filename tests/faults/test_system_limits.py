@@ -281,10 +281,19 @@ def test_a_damaged_file_is_logged_once(
 ) -> None:
     file = next(dataset.rglob("*.parquet"))
     file.write_bytes(b"PAR1" + bytes(500) + b"PAR1")
-    with caplog.at_level(logging.ERROR), pytest.raises(DamagedFileError, match=file.name):
+    named = f"^{operation} of {dataset}.*{file.name}"
+    with caplog.at_level(logging.ERROR), pytest.raises(DamagedFileError, match=named):
         (READS | CHANGES)[operation](make_io(), str(dataset))
     (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert (record.name, file.name in record.getMessage()) == (f"fsspeckit.core.operations.{operation}", True)
+
+
+@ENGINES
+@pytest.mark.scenario("UP-64")
+def test_a_wrong_name_is_not_logged(make_io: MakeIo, dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR), pytest.raises(pa.ArrowKeyError, match="nope"):
+        make_io().read_parquet(str(dataset), columns=["nope"])
+    assert not caplog.records
 
 
 def test_typed_errors_survive_the_way_from_another_process() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
+
 from fsspeckit.common.causes import system_error
 from fsspeckit.common.errors import (
     DamagedFileError,
@@ -32,7 +34,14 @@ UNEXPECTED = "unexpected"
 
 # Failures of storages, files and memory. Other errors of fsspeckit are those that a caller can cause: not logged.
 _FAILURES = (StorageError, DamagedFileError, OutOfMemoryError)
-_NAMING_PLACE = (KeyColumnError, SchemaMismatchError, OutOfMemoryError, StoragePermissionError, StorageFullError)
+_NAMING_PLACE = (
+    DamagedFileError,
+    KeyColumnError,
+    SchemaMismatchError,
+    OutOfMemoryError,
+    StoragePermissionError,
+    StorageFullError,
+)
 _MISSING = (FileNotFoundError, FileExistsError)
 
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())
@@ -63,8 +72,8 @@ def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
 def log_unexpected(operation: str, path: str) -> Iterator[None]:
     """Log an unexpected error once, with operation and path, on the logger of the module, and raise every error again.
 
-    Errors of the system become typed ones (`system_error`). These, and errors of schemas and keys, name operation and
-    path.
+    Errors of the system become typed ones (`system_error`). These, and errors of files, schemas and keys, name
+    operation and path.
     Works as a context manager and as a decorator.
 
     Examples:
@@ -102,11 +111,11 @@ def _modules_of(error: BaseException) -> list[str]:
 
 
 def _is_unexpected(error: Exception, modules: Sequence[str]) -> bool:
-    """Return whether no caller asked for an error; a `ValueError` is expected from this package, not from libraries."""
+    """Return whether no caller asked for an error; wrong values and names are expected from this package only."""
     if isinstance(error, FsspeckitError):
         return isinstance(error, _FAILURES)
     is_own = modules[-1].partition(".")[0] == _ROOT
-    return not isinstance(error, _MISSING) and not (isinstance(error, ValueError) and is_own)
+    return not isinstance(error, _MISSING) and not (isinstance(error, (ValueError, pa.ArrowKeyError)) and is_own)
 
 
 def release_all(resources: Iterable[tuple[str, Callable[[], object]]], operation: str) -> int:

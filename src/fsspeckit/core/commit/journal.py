@@ -112,7 +112,12 @@ class Journal:
         sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
         if sidecar is None:
             return Recovery()
-        done = recover(self._storage, self._root, Log(self._storage, sidecar), end_writers=end_writers)
+        try:
+            done = recover(self._storage, self._root, Log(self._storage, sidecar), end_writers=end_writers)
+        except FileNotFoundError:
+            if self._locations.refresh() is not None:
+                raise
+            return Recovery()  # `forget` has removed the journal meanwhile
         if done.replayed:
             self.on_commit()
         if survey.state.kept:

@@ -21,7 +21,7 @@ import numpy as np
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Transaction
-from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.expressions.tree import text_of
 from fsspeckit.core.model import CombineTask, MoveTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
 
@@ -84,7 +84,8 @@ class Attempts:
     def begin(self, view: View, label: str) -> Transaction:
         """Return the transaction of this attempt, on its view."""
         if self._transaction is None:
-            self._transaction = self._open.enter_context(self._place.journal.begin(view, label))
+            with vanished_file_is_conflict(self._place, label):  # `forget` has removed the journal
+                self._transaction = self._open.enter_context(self._place.journal.begin(view, label))
         else:
             self._transaction.rebase(view)
         return self._transaction

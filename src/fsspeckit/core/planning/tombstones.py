@@ -13,8 +13,8 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.common.errors import ColumnNameError, DamagedFileError
-from fsspeckit.common.schema import unify_schemas
+from fsspeckit.common.errors import ColumnNameError, DamagedFileError, SchemaMismatchError
+from fsspeckit.common.types import common_type
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.tombstones import FOLDER, TombstoneFile
 from fsspeckit.core.dataset.place import Place
@@ -76,9 +76,8 @@ class Tombstones:
         """Return the schemas of a merge with keys in a type in which those of the tombstones can be compared too."""
         if not self.files:
             return schemas
-        both = (pa.schema([(key.name, key.type) for key in schemas.keys]), self.schema)
-        wanted = unify_schemas(both, operation="comparing deleted keys")
-        return replace(schemas, keys=tuple(KeyColumn(key.name, wanted.field(key.name).type) for key in schemas.keys))
+        keys = tuple(KeyColumn(key.name, self.schema.field(key.name).type) for key in schemas.keys)
+        return replace(schemas, keys=keys)
 
     def late_rows(
         self,
@@ -167,7 +166,7 @@ def load_tombstones(
     if request.tombstones is None or request.newer_by is None:
         return None
     names = list(dict.fromkeys((*request.key_columns, request.newer_by)))
-    schema = pa.schema([(name, key_type(source.field(name).type, name)) for name in names])
+    schema = _schema(place, source, schemas, names, ())
     empty = Snapshot(place.root, snapshot.view, (), schema, ())
     emptied = None if snapshot.schema is not None else emptied_as(schemas.body, schemas.partitions, source)
     slot, count = snapshot.view.log.tombstones
@@ -177,10 +176,29 @@ def load_tombstones(
     files = read_data_files(place.storage, found.located, names) if found.files else []
     for listed, file in zip(found.files, files, strict=True):
         _check(place, listed, file, names, request)
-    joint = unify_schemas([schema, *(file.schema for file in files)], operation="reading deleted keys", path=place.path)
-    own = replace(empty, files=tuple(files), schema=joint.remove_metadata())
+    joint = _schema(place, source, schemas, names, files)
+    own = replace(empty, files=tuple(files), schema=joint)
     rules = row_rules(MergeRules(target=joint, newer_by=request.newer_by), source, own)
     return Tombstones(found.slot, found.files, own, rules, request.tombstones, emptied)
+
+
+def _schema(
+    place: Place, source: pa.Schema, schemas: MergeSchemas, names: Sequence[str], files: Sequence[DataFile]
+) -> pa.Schema:
+    """Return the columns in a type for those of the dataset, of files and of the source, whose values are checked."""
+    keys, fields = {key.name: key.type for key in schemas.keys}, []
+    for name in names:
+        type_ = keys[name] if name in keys else key_type(schemas.body.field(name).type, name)
+        for other in (*(file.schema for file in files), source):
+            found = common_type(type_, key_type(other.field(name).type, name), checked=True)
+            if found is None:
+                raise SchemaMismatchError(
+                    f"The deleted keys of {place.path} have the column {name!r} as {other.field(name).type}, which "
+                    f"cannot be compared with {type_}. Pass tombstones=None once to remove the deleted keys."
+                )
+            type_ = found
+        fields.append((name, type_))
+    return pa.schema(fields)
 
 
 def _check(place: Place, listed: TombstoneFile, file: DataFile, names: Sequence[str], request: MergeRequest) -> None:
