@@ -194,6 +194,7 @@ class _Doctor:
         from fsspeckit.core.storage import for_each
 
         bad: list[str] = []
+        int96: set[str] = set()
 
         def look() -> str:
             place = self._place()
@@ -201,12 +202,19 @@ class _Doctor:
 
             def read(file: ViewFile) -> None:
                 try:
-                    read_data_files(place.storage, [file], ())
+                    (found,) = read_data_files(place.storage, [file], ())
+                    int96.update(found.int96)
                 except (DamagedFileError, UnsupportedDataError):
                     bad.append(file.path)
 
             for_each(place.storage, read, files)
-            return f"the footers of {counted(len(files), 'file')} are readable"
+            if not int96:
+                return f"the footers of {counted(len(files), 'file')} are readable"
+            return (
+                f"the footers of {counted(len(files), 'file')} are readable; INT96 timestamps in "
+                f"{', '.join(sorted(int96))}, for 64-bit ones run: "
+                f"fsspeckit alter {shlex.quote(str(self.path))} --timestamps micros"
+            )
 
         check = self._attempt("data files", look)
         if not bad:

@@ -12,6 +12,7 @@ from fsspeckit.common.choices import (
     CatalogName,
     ExportFormat,
     ForeignChange,
+    Timestamps,
     WriteMode,
 )
 from fsspeckit.common.errors import KeyColumnError
@@ -128,6 +129,10 @@ class Dataset:
     def optimize(self, by: Columns | None = None, **options: Any) -> MaintenanceResult:
         """Sort rows by columns, so that readers skip files; see `DatasetIO.optimize_parquet_dataset`."""
         return self._io().optimize_parquet_dataset(self.path, by, **with_long_names(options))
+
+    def alter(self, *, timestamps: Timestamps, **options: Any) -> MaintenanceResult:
+        """Rewrite INT96 timestamps as 64-bit ones, in one commit; see `DatasetIO.alter`."""
+        return self._io().alter(self.path, timestamps=timestamps, **options)
 
     def deduplicate(self, *, key: Columns | None = None, **options: Any) -> MaintenanceResult:
         """Keep one row of each key; see `DatasetIO.deduplicate_parquet_dataset`."""

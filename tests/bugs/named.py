@@ -179,10 +179,10 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "kernels: INT96 is checked in the first row group only",
-        "check_int96",
-        "row_groups if names else ()",
-        "list(row_groups)[:1] if names else ()",
-        LATER_GROUPS,
+        "check_times",
+        "list(row_groups) if",
+        "list(row_groups)[:1] if",
+        ("tests/conformance/test_int96.py",),
     ),
     Bug(
         "kernels: value ranges are checked in the first row group only",

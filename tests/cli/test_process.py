@@ -85,7 +85,7 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
     names = [command.name for command in app.registered_commands]
     pages = [[name] for name in names if name not in ("apply", "register")]  # a catalog: tests/export/test_glue.py
     pages += [page for verb in ("merge", "apply-changes", "delete", "update") for page in (["plan", verb], ["apply"])]
-    assert len(pages) == 26
+    assert len(pages) == 27
     for page in pages:
         if page == ["history"]:
             _many_versions("lake/orders")

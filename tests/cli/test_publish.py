@@ -11,7 +11,19 @@ from fsspeckit.cli.app import app, main
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 COMMITS = {
-    *("write", "merge", "apply-changes", "delete", "update", "compact", "optimize", "deduplicate", "restore", "apply")
+    *(
+        "write",
+        "merge",
+        "apply-changes",
+        "delete",
+        "update",
+        "compact",
+        "optimize",
+        "deduplicate",
+        "alter",
+        "restore",
+        "apply",
+    )
 }
 Said = pytest.CaptureFixture[str]
 

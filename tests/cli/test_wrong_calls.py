@@ -232,6 +232,7 @@ BASE = {
     "delete": "lake --where id=1",
     "update": "lake --set n=1 --where id=1",
     "compact": "lake",
+    "alter": "lake --timestamps micros",
     "optimize": "lake --by id",
     "deduplicate": "lake --key id",
     "history": "lake",

@@ -67,7 +67,7 @@ class TestReconcile:
         with pytest.raises(SchemaMismatchError) as caught:
             reconcile(TARGET, source, operation="update", path="lake/x")
         message = str(caught.value)
-        for part in ("'id'", "int32", "string", "'name'", "int8", "update", "lake/x", "Cast"):
+        for part in ("'id'", "int32", "string", "'name'", "int8", "update", "lake/x", "Convert"):
             assert part in message
         assert "'price'" not in message
         assert isinstance(caught.value, ValueError)

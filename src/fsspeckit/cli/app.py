@@ -12,6 +12,7 @@ from fsspeckit import __version__
 from fsspeckit.cli import terminal
 from fsspeckit.cli.command import Run
 from fsspeckit.cli.commands import (
+    alter,
     apply,
     apply_changes,
     changes,
@@ -70,6 +71,7 @@ for _module in (
     compact,
     optimize,
     deduplicate,
+    alter,
     *_VERSIONS,
     export,
     register,

@@ -17,6 +17,7 @@ from fsspeckit.common.choices import (
     SchemaMode,
     SourceFormat,
     StrategyName,
+    Timestamps,
     WriteMode,
 )
 
@@ -179,6 +180,9 @@ SortOrder = Annotated[Curve, typer.Option("--curve", help="Sort order: linear, z
 Bloom = Annotated[
     list[str], typer.Option("--bloom", metavar="COLUMN", help="Column to write Bloom filters for; repeatable.")
 ]
+ToTimestamps = Annotated[
+    Timestamps | None, typer.Option("--timestamps", help="Rewrite INT96 timestamps as 64-bit microseconds.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Also rewrite files that are already sorted.")]
 DeduplicateKeys = Annotated[
     list[str], typer.Option("--deduplicate-key", metavar="COLUMN", help="Keep one row per key; repeatable.")
@@ -222,6 +226,7 @@ _MAINTAINING: OptionTable = {
     "max_files": (MaxFiles, None),
     "max_bytes": (MaxBytes, None),
 }
+_TIMES: OptionTable = {"timestamps": (ToTimestamps, None)}
 _SIZES: OptionTable = {"target_mb_per_file": (TargetMb, None), "target_rows_per_file": (TargetRows, None)}
 OPERATIONS: Mapping[str, OptionTable] = {
     "merge": {
@@ -262,7 +267,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "max_rows_per_file": (MaxRows, 5_000_000),
         **_REWRITING,
     },
-    "compact": {**_SIZES, **_MAINTAINING},
+    "compact": {**_SIZES, **_MAINTAINING, **_TIMES},
     "optimize": {
         "zorder_columns": (By, []),
         "curve": (SortOrder, "linear"),
@@ -270,6 +275,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "bloom_filter_columns": (Bloom, []),
         "force": (Force, False),
         **_MAINTAINING,
+        **_TIMES,
     },
     "deduplicate": {
         "key_columns": (Keys, REQUIRED),

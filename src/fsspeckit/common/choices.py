@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 Codec = Literal["snappy", "zstd", "gzip", "lz4", "brotli", "none"]
 Curve = Literal["linear", "zorder", "hilbert"]
+Timestamps = Literal["micros"]
 CatalogName = Literal["glue", "hive"]
 EngineName = Literal["spark", "duckdb", "pyarrow"]
 EngineChoice = Literal["spark", "duckdb", "pyarrow", "auto"]

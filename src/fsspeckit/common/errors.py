@@ -10,6 +10,7 @@
     │   └── ColumnNameError   KeyColumnError     an argument names a column that does not exist, or must not be named
     ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv, json or Arrow source cannot be read
     ├── UnsupportedDataError  TypeError          a source is not tabular data, or pyarrow cannot read the data of a file
+    │   └── OldCalendarError                     a file has dates that an old Spark wrote in another calendar
     ├── StorageOptionError    ValueError         a filesystem refuses its URL or storage options
     ├── TableFormatError      ValueError         the folder belongs to another program, such as Delta
     ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
@@ -102,6 +103,10 @@ class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
 
 class UnsupportedDataError(FsspeckitError, TypeError):
     """The source does not provide Arrow data, or pyarrow cannot read a file that is not damaged."""
+
+
+class OldCalendarError(UnsupportedDataError):
+    """A file of an old Spark has dates before 1582 or times before 1900, which programs read as other days."""
 
 
 class StorageOptionError(FsspeckitError, ValueError):

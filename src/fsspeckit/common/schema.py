@@ -130,8 +130,7 @@ def reconcile(
             fields.append(field.with_type(joined))
     if conflicts:
         raise SchemaMismatchError(
-            f"{where}: no lossless common type: {'; '.join(conflicts)}. "
-            "Cast these source columns to the types of the target."
+            f"{where}: no lossless common type: {'; '.join(conflicts)}. {_conversions(target, source)}"
         )
     fields.extend(field.with_nullable(True) for field in source if target.get_field_index(field.name) < 0)
     refuse_case_twins(target, fields, where)
@@ -195,6 +194,43 @@ def convert_large_types_to_normal(schema: pa.Schema) -> pa.Schema:
         [ListType(list<item: string>)]
     """
     return pa.schema([_normal_field(field) for field in schema], metadata=schema.metadata)
+
+
+def _conversions(target: pa.Schema, source: pa.Schema) -> str:
+    """Return how source columns get the types of the target so that no value changes, in any zone of a session.
+
+    A plain cast between instants and other types takes the zone of the session, and shifts the values.
+    """
+    pairs = [(f.name, f.type, source.field(f.name).type) for f in target if f.name in source.names]
+    pairs = [pair for pair in pairs if common_type(pair[1], pair[2], evolve=True, checked=True) is None]
+    for name, wanted, given in pairs:
+        if _is_instant(wanted) and (pat.is_timestamp(given) or pat.is_string(given) or pat.is_large_string(given)):
+            return (
+                f"{name!r} has no time zone in the source. If its times are in UTC, convert it in Spark with "
+                f"`CAST(concat({name}, ' UTC') AS TIMESTAMP)`, and in PyArrow with `pc.assume_timezone({name}, 'UTC')`."
+            )
+        if _is_instant(given) and pat.is_timestamp(wanted):
+            return (
+                f"{name!r} has no time zone in the target. If its times are in UTC, convert the source in Spark with "
+                f"`timestampadd(MICROSECOND, unix_micros({name}), TIMESTAMP_NTZ '1970-01-01')`, and in PyArrow with "
+                f"`{name}.cast(pa.timestamp('us'))`."
+            )
+        if _is_instant(wanted) or _is_instant(given):
+            return f"Convert {name!r} with an explicit time zone: a cast takes the zone of the session."
+    return "Convert these source columns to the types of the target so that no value changes."
+
+
+def _rewriting(one: pa.DataType, other: pa.DataType) -> str:
+    if pat.is_timestamp(one) and pat.is_timestamp(other):
+        return (
+            "Rewrite the files without a time zone with the one that their times have, or read INT96 timestamps of "
+            "Impala or Hive without one, with the storage option int96=local."
+        )
+    return "Rewrite the files with one of the types."
+
+
+def _is_instant(type_: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(type_) and type_.tz is not None)
 
 
 def _where(operation: str, path: str) -> str:
@@ -283,7 +319,7 @@ def _unify_two(first: pa.Schema, second: pa.Schema, checked: bool, where: str) -
         if joined is None:
             raise SchemaMismatchError(
                 f"{where}: column {field.name!r} is {field.type} in one file and {other.type} in another, "
-                "and these types have no lossless common type. Rewrite the files with one of the types."
+                f"and these types have no lossless common type. {_rewriting(field.type, other.type)}"
             )
         metadata = _joined_metadata(field.metadata, other.metadata)
         fields.append(pa.field(field.name, joined, field.nullable or other.nullable, metadata))

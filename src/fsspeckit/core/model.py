@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.choices import Codec, check_choice
+from fsspeckit.common.choices import Codec, Timestamps, check_choice
+from fsspeckit.common.int96 import int96_columns, without_int96
 from fsspeckit.core.expressions.tree import Expression
 
 RowNumbers = npt.NDArray[np.int64]
@@ -204,24 +205,38 @@ def plain_codec(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How files are written; ``None`` means: like the input file, or the default for a new file."""
+    """How files are written; ``None`` means: like the input file, or the default for a new file.
+
+    ``timestamps`` are the 64-bit timestamps that INT96 columns become.
+    """
 
     compression: str | None = None
     max_rows_per_file: int = 5_000_000
     row_group_size: int | None = None
     batch_rows: int | None = None
     memory_limit: int | None = None
+    timestamps: Timestamps | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size", "batch_rows", "memory_limit"):
             value = getattr(self, name)
             if value is not None or name == "max_rows_per_file":
                 object.__setattr__(self, name, whole_number(name, value))
+        if self.timestamps is not None:
+            check_choice("timestamps", self.timestamps, get_args(Timestamps))
         if self.compression is not None:
             codec = plain_codec(self.compression) if isinstance(self.compression, str) else ""
             if codec not in get_args(Codec):
                 check_choice("compression", self.compression, get_args(Codec))
             object.__setattr__(self, "compression", codec)
+
+    def changes_times(self, file: DataFile) -> bool:
+        """Return whether a file has INT96 columns that become 64-bit timestamps."""
+        return self.timestamps is not None and bool(file.int96)
+
+    def schema_after(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of files with some schema after they are written."""
+        return schema if self.timestamps is None else without_int96(schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,8 +313,9 @@ class RewriteTask:
 
     @property
     def recast(self) -> bool:
-        """Whether the new file has another schema."""
-        return not self.schema.equals(self.file.schema, check_metadata=False)
+        """Whether the new file has another schema, or stores timestamps differently."""
+        is_same = self.schema.equals(self.file.schema, check_metadata=False)
+        return not is_same or int96_columns(self.schema) != self.file.int96
 
     @property
     def rows_in(self) -> int:

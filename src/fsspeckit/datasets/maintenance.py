@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsspeckit.common.choices import DEFAULT_RETRIES, Curve, NullKeys
+from fsspeckit.common.choices import DEFAULT_RETRIES, Curve, NullKeys, Timestamps
 from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.operations import compact, deduplicate, optimize
+from fsspeckit.core.operations import alter, compact, deduplicate, optimize
 from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.planning.maintenance_request import (
     CompactRequest,
@@ -54,6 +54,7 @@ class Maintenance:
         dry_run: bool = False,
         *,
         row_group_size: int | None = None,
+        timestamps: Timestamps | None = None,
         max_files: int | None = None,
         max_bytes: int | None = None,
         max_groups_per_commit: int | None = None,
@@ -71,6 +72,7 @@ class Maintenance:
             compression: Codec of the new files; by default that of the input files.
             dry_run: Return the plan and write nothing.
             row_group_size: The most rows of a row group.
+            timestamps: ``"micros"`` rewrites INT96 columns as 64-bit microseconds; see `alter`.
             max_files: The most files to join in this run.
             max_bytes: The most bytes to read in this run.
             max_groups_per_commit: Commit after so many groups, so that an interrupted run keeps its progress; by
@@ -95,7 +97,7 @@ class Maintenance:
         limits = self._limits(max_files, max_bytes, max_groups_per_commit)
         request = CompactRequest(
             Target.of(target_mb_per_file, target_rows_per_file),
-            _scope(partition_filter, compression, row_group_size, limits),
+            _scope(partition_filter, compression, row_group_size, limits, timestamps),
         )
         retries, place = check_retries(retries), self._place(path)
         return compact.compact(self.engine, place, request, dry_run=dry_run, progress=progress, retries=retries)
@@ -117,6 +119,7 @@ class Maintenance:
         bloom_filter_columns: Columns | None = None,
         force: bool = False,
         row_group_size: int | None = None,
+        timestamps: Timestamps | None = None,
         max_files: int | None = None,
         max_bytes: int | None = None,
         max_groups_per_commit: int | None = None,
@@ -145,6 +148,7 @@ class Maintenance:
             bloom_filter_columns: Columns that get Bloom filters; sorted files without one are rewritten.
             force: Also rewrite files that are already sorted.
             row_group_size: The most rows of a row group.
+            timestamps: ``"micros"`` rewrites INT96 columns as 64-bit microseconds; see `alter`.
             max_files: The most files to rewrite in this run. Files that must be sorted together are split only if no
                 complete group fits.
             max_bytes: The most bytes to rewrite in this run.
@@ -168,7 +172,7 @@ class Maintenance:
         """
         deduplicates = deduplicate_key_columns is not None
         limits = self._limits(max_files, max_bytes, max_groups_per_commit, deduplicates=deduplicates)
-        scope = _scope(partition_filter, compression, row_group_size, limits)
+        scope = _scope(partition_filter, compression, row_group_size, limits, timestamps)
         keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns, _KEYS))
         order_by = column_names(dedup_order_by) or ()
         if keys is None and (order_by or null_keys != "error"):
@@ -185,6 +189,40 @@ class Maintenance:
         )
         retries, place = check_retries(retries), self._place(path)
         return optimize.optimize(self.engine, place, request, dry_run=dry_run, progress=progress, retries=retries)
+
+    def alter(
+        self,
+        path: Any,
+        *,
+        timestamps: Timestamps,
+        dry_run: bool = False,
+        progress: Progress = None,
+        retries: int = DEFAULT_RETRIES,
+    ) -> MaintenanceResult:
+        """Rewrite all files that store timestamps as INT96, the default of Spark, in one commit. No value changes.
+
+        Args:
+            path: The dataset's folder.
+            timestamps: ``"micros"``: 64-bit microseconds, which have statistics and which all readers know.
+            dry_run: Return the plan and write nothing.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+            retries: How often the run is planned again if another writer commits. After that, `CommitConflictError` is
+                raised.
+
+        Returns:
+            Files and bytes before and after, and the reason for each skipped file.
+
+        Examples:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1]}), folder)
+            >>> io.alter(folder, timestamps="micros")["compacted_file_count"]
+            0
+        """
+        scope = _scope(None, None, None, Limits(), timestamps)
+        retries, place = check_retries(retries), self._place(path)
+        return alter.alter(self.engine, place, scope, dry_run=dry_run, progress=progress, retries=retries)
 
     def deduplicate_parquet_dataset(
         self,
@@ -247,7 +285,11 @@ class Maintenance:
 
 
 def _scope(
-    partition_filter: Columns | None, compression: str | None, row_group_size: int | None, limits: Limits
+    partition_filter: Columns | None,
+    compression: str | None,
+    row_group_size: int | None,
+    limits: Limits,
+    timestamps: Timestamps | None = None,
 ) -> MaintenanceScope:
-    prefixes = names_of(partition_filter)
-    return MaintenanceScope(prefixes, WriteOptions(compression, row_group_size=row_group_size), limits)
+    options = WriteOptions(compression, row_group_size=row_group_size, timestamps=timestamps)
+    return MaintenanceScope(names_of(partition_filter), options, limits)

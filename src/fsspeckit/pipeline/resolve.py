@@ -164,7 +164,8 @@ def _check_kinds(rows: pa.Schema, known: pa.Schema, path: str) -> None:
             if own and other and own != other:
                 raise SchemaMismatchError(
                     f"{path}: the column {field.name!r} has the type {field.type} in the rows of the step and "
-                    f"{known.field(field.name).type} in the dataset. Cast it."
+                    f"{known.field(field.name).type} in the dataset. "
+                    "Convert it, with an explicit time zone for instants."
                 )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.common.int96 import int96_columns
 from fsspeckit.core.commit.replay import JournalStatus
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
@@ -68,6 +69,7 @@ class Layout(ResultMapping):
     skew: float
     columns: tuple[ColumnLayout, ...]
     journal: JournalStatus
+    int96: tuple[str, ...] = ()
 
     @property
     def pending_journal(self) -> bool:
@@ -124,6 +126,7 @@ def analyse(snapshot: Snapshot, path: str, journal: JournalStatus) -> Layout:
         skew=round(max(sizes) * len(sizes) / sum(sizes), 2) if sum(sizes) else 1.0,
         columns=tuple(_column(field, folders) for field in schema if not pa.types.is_nested(field.type)),
         journal=journal,
+        int96=int96_columns(schema),
     )
 
 

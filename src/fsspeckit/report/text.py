@@ -30,9 +30,15 @@ def _headline(layout: Layout, score: Score) -> str:
         *(folders if layout.partition_columns else []),
         ("row groups", _row_groups(layout)),
         ("codecs", ", ".join(f"{name} ({count:,})" for name, count in layout.codecs.items())),
+        *([("timestamps", _timestamps(layout))] if layout.int96 else []),
         ("journal", _journal(layout)),
     ]
     return columns(lines)
+
+
+def _timestamps(layout: Layout) -> str:
+    command = f"fsspeckit alter {shlex.quote(layout.path)} --timestamps micros"
+    return f"INT96, without statistics, in {', '.join(map(_short, layout.int96))}; 64 bits: {command}"
 
 
 def _row_groups(layout: Layout) -> str:

@@ -277,7 +277,7 @@ FALSIFIED = {
     "schema: no key": Falsified(
         "schema", _shared(schema=lambda own: _fields_with(own.schema, "id", pa.field("other", pa.int64()))), "index"
     ),
-    "int96": Falsified("int96", _shared(int96=lambda _: ("day",)), "file"),
+    "int96": Falsified("int96", _shared(int96=lambda _: ("day",)), "index"),
     "natives: other width": Falsified("natives", _native(pa.int32()), "index"),
     "natives: unknown": Falsified("natives", _native(None), "file"),
 }

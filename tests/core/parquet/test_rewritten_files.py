@@ -86,11 +86,13 @@ def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
 
 def test_int96_timestamps_beyond_the_range_of_nanoseconds_are_kept(folder):
     """INT96 has the years 1 to 9999; read as nanoseconds they would become other years."""
-    days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "9999-12-31", "0001-01-01")]
-    table = pa.table({"id": [1, 2, 3], "at": pa.array(days, pa.timestamp("us")), "v": [1, 2, 3]})
+    days = [dt.datetime.fromisoformat(f"{day}T00:00Z") for day in ("2020-01-01", "9999-12-31", "0001-01-01")]
+    table = pa.table({"id": [1, 2, 3], "at": pa.array(days, pa.timestamp("us", "UTC")), "v": [1, 2, 3]})
     pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)
     io = PyarrowDatasetIO(publish="replace")
     io.merge(table.slice(0, 1).set_column(2, "v", [[7]]), folder, strategy="update", key_columns="id")
     assert io.read_parquet(folder)["at"].to_pylist() == days
-    assert duckdb.sql(f'select "at" from "{folder}/*.parquet" order by id').fetchall() == [(day,) for day in days]
+    assert duckdb.sql(f'select "at" from "{folder}/*.parquet" order by id').fetchall() == [
+        (day.replace(tzinfo=None),) for day in days
+    ]
     assert pq.ParquetFile(folder / "a.parquet").schema.column(1).physical_type == "INT96"

@@ -23,6 +23,7 @@ from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.parquet.data_files import FooterFacts
 from fsspeckit.core.parquet.footer_format import InvalidIndexError, from_bytes, joined, to_bytes
 from fsspeckit.core.parquet.footer_table import FooterTable, Numbers, tables_of
+from fsspeckit.core.parquet.int96 import known_unit
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 
 FOLDER = "index"
@@ -80,11 +81,12 @@ class FooterIndex:
     def published_files(self, root: str, record: Record, footers: Mapping[str, bytes]) -> list[DataFile]:
         """Return the files that a commit published, with all facts of their footers."""
         facts = FooterFacts(None)
-        return [
+        found = [
             facts.describe(file, footers[item.path])
             for item in record.publish
             if (file := self._published(root, item)) is not None and item.path in footers
         ]
+        return [file for file in found if not file.int96 or known_unit(file.schema.metadata)]
 
     def _published(self, root: str, item: Published) -> ViewFile | None:
         """Return a published file as the next listing has it. An object store is not asked: a copy keeps the stamp."""

@@ -38,7 +38,7 @@ UNKNOWN = -1
 """A count that a commit does not have. A number is checked faster than null."""
 _TEXT: frozenset[type] = frozenset({str, type(None)})
 _LOWEST = {"version": 1, "at": 0, "added_files": 0, "removed_files": 0}
-_MAINTENANCE = ("compact", "deduplicate", "optimize")
+_MAINTENANCE = ("alter", "compact", "deduplicate", "optimize")
 _NUMBERS = _LOWEST | dict.fromkeys(("inserted", "updated", "deleted", "files", "bytes"), UNKNOWN)
 """Columns of numbers, and the lowest number of each."""
 _COLUMNS: dict[str, frozenset[type]] = {

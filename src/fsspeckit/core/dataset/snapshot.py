@@ -155,7 +155,8 @@ def load_files(
         return joined(table for data in found for table in from_bytes(data))
 
     distributes = map_footers is not None and storage.is_shared
-    indexed = view if use_index else replace(view, index=None)
+    # The index has instants, so it is not used where INT96 timestamps are read without a time zone.
+    indexed = view if use_index and not storage.int96_local else replace(view, index=None)
     return columns, files_of_view(indexed, partitions, wanted, read, read_many if distributes else None)
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.common.categories import has_categories
 from fsspeckit.common.errors import DatasetNotFoundError
+from fsspeckit.common.int96 import without_int96
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.commit.journal import Journal
@@ -27,7 +28,7 @@ from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.data_files import read_data_files
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
+from fsspeckit.core.parquet.reader import check_rows, open_parquet
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.values.spill import spool
 from fsspeckit.core.values.take import filter_rows, take_ascending, take_rows, with_one_dictionary, with_wide_codes
@@ -256,7 +257,6 @@ class SourceFiles:
         """Yield the rows of one file, or of some of its row groups."""
         file, rows = self.files[number], 0
         groups = range(len(file.row_groups)) if row_groups is None else row_groups
-        check_int96(self.storage, file, groups)
         with (
             report_damage("reading the source", file.location),
             open_parquet(self.storage, file, verify=True) as reader,
@@ -288,14 +288,16 @@ def files_of_view(storage: Storage, view: View) -> SourceFiles:
     if view.emptied is not None:
         columns = [*view.emptied.schema, *(pa.field(name, partition_type([text])) for name, text in outer.items())]
         folders = [field for field in view.emptied.partition_schema if field.name not in view.emptied.schema.names]
-        return SourceFiles(storage, (), pa.schema([*columns, *folders], view.emptied.schema.metadata), ())
+        return SourceFiles(
+            storage, (), without_int96(pa.schema([*columns, *folders], view.emptied.schema.metadata)), ()
+        )
     inner, values = partition_layout([file.path for file in view.files])
     names = [*outer, *inner]
     texts = [(*outer.values(), *(value or (None,) * len(inner))) for value in values]
     types = [partition_type([text[i] for text in texts]) for i in range(len(names))]
     files = read_data_files(storage, view.files, ())
     schemas = {id(file.schema): file.schema for file in files}.values()
-    body = unify_schemas(schemas, operation="reading the source", path=view.root)
+    body = without_int96(unify_schemas(schemas, operation="reading the source", path=view.root))
     extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
     partitions = tuple(dict(zip(names, text, strict=True)) for text in texts)
     return SourceFiles(storage, tuple(files), pa.schema([*body, *extra], body.metadata), partitions)

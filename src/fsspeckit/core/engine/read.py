@@ -19,6 +19,7 @@ from pyarrow import types as pat
 
 from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import FilterError, SchemaMismatchError
+from fsspeckit.common.int96 import unit_of, without_int96
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
@@ -30,9 +31,9 @@ from fsspeckit.core.kernels.read_columns import read_columns
 from fsspeckit.core.kernels.read_values import read_values
 from fsspeckit.core.model import NO_ROWS, DataFile
 from fsspeckit.core.parquet.batches import value_bytes
-from fsspeckit.core.parquet.damage import report_damage
-from fsspeckit.core.parquet.footer import INT96_UNIT
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file
+from fsspeckit.core.parquet.damage import open_file, report_damage
+from fsspeckit.core.parquet.reader import check_rows
+from fsspeckit.core.parquet.timestamps import check_times
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import filter_rows
 
@@ -55,7 +56,7 @@ def read_snapshot(
     schema = full_schema(snapshot) if schema is None else schema
     names = _column_names(schema, request, snapshot.root)
     condition = _condition(request.filters, schema)
-    out = pa.schema([schema.field(name) for name in names], schema.metadata)
+    out = without_int96(pa.schema([schema.field(name) for name in names], schema.metadata))
     files = request.files_of(snapshot)
     reader = _FileReader(storage, snapshot, schema, names, request.use_threads and len(files) == 1)
 
@@ -137,15 +138,18 @@ class _FileReader:
         import pyarrow.dataset as ds
 
         scan = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-        self._format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=INT96_UNIT, default_fragment_scan_options=scan)
+        self._formats = {
+            unit: ds.ParquetFileFormat(coerce_int96_timestamp_unit=unit, default_fragment_scan_options=scan)
+            for unit in ("us", "ns")
+        }
         self._storage, self._snapshot, self._schema, self._names = storage, snapshot, schema, names
         self._use_threads = use_threads
 
     def read(self, file: DataFile, condition: pc.Expression | None) -> pa.Table:
         """Return the rows of a file for which a condition of pyarrow is true."""
         groups = range(len(file.row_groups))
-        looked_at = [name for name in file.int96 if name in self._names or name in str(condition)]
-        check_int96(self._storage, file, groups, looked_at)
+        looked_at = [name for name in file.schema.names if name in self._names or name in str(condition)]
+        check_times(self._storage, file, groups, looked_at)
         with self._opened(file) as scan:
             if condition is not None:
                 return self._filtered(scan, file, condition)
@@ -228,7 +232,7 @@ class _FileReader:
         """Return some columns of some row groups."""
         if not names or not groups:
             return pa.Table.from_batches([], pa.schema([self._schema.field(name) for name in names]))
-        check_int96(self._storage, file, groups, names)
+        check_times(self._storage, file, groups, names)
         table = scan(names, groups)
         check_rows(table.num_rows, file, groups)
         return table
@@ -237,7 +241,9 @@ class _FileReader:
     def _opened(self, file: DataFile) -> Iterator[_Scan]:
         """Open a file once to scan columns of it, of all row groups or of some."""
         with report_damage("reading", file.path), open_file(self._storage, file) as opened:
-            fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
+            fragment = self._formats[unit_of(file.schema)].make_fragment(
+                opened, partition_expression=self._partition(file)
+            )
 
             def scan(names: list[str], groups: Sequence[int] | None = None, **options: Any) -> pa.Table:
                 part = fragment if groups is None else fragment.subset(row_group_ids=list(groups))

@@ -133,14 +133,14 @@ def _check_names(names: Sequence[str]) -> None:
         )
 
 
-def hive_type(name: str, kind: pa.DataType, is_int96: bool = False) -> str:
+def hive_type(name: str, kind: pa.DataType) -> str:
     """Return the Hive type of a column.
 
     Example:
         >>> hive_type("a", pa.struct([("x", pa.list_(pa.int8()))]))
         'struct<x:array<tinyint>>'
     """
-    found = simple_type("hive", name, kind, is_int96)
+    found = simple_type("hive", name, kind)
     if found is not None:
         return found
     if pat.is_list(kind) or pat.is_large_list(kind):

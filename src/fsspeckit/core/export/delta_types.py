@@ -42,14 +42,14 @@ def check_names(names: list[str]) -> None:
         )
 
 
-def delta_type(name: str, kind: pa.DataType, is_int96: bool = False) -> Any:
+def delta_type(name: str, kind: pa.DataType) -> Any:
     """Return the type of a column in the schema of a Delta table.
 
     Example:
         >>> delta_type("a", pa.int64()), delta_type("a", pa.list_(pa.string()))["elementType"]
         ('long', 'string')
     """
-    return simple_type("delta", name, kind, is_int96) or _nested_type(name, kind)
+    return simple_type("delta", name, kind) or _nested_type(name, kind)
 
 
 def _nested_type(name: str, kind: pa.DataType) -> Any:

@@ -23,14 +23,14 @@ _ELEMENT_NAMES = ["element", "item", "array"]
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 
 
-def iceberg_type(name: str, kind: pa.DataType, is_int96: bool = False) -> Any:
+def iceberg_type(name: str, kind: pa.DataType) -> Any:
     """Return the type of a column without field ids: a text, or a tuple for a nested type.
 
     Example:
         >>> iceberg_type("a", pa.int64()), iceberg_type("a", pa.list_(pa.string()))
         ('long', ('list', 'string'))
     """
-    return simple_type("iceberg", name, kind, is_int96) or _nested_type(name, kind)
+    return simple_type("iceberg", name, kind) or _nested_type(name, kind)
 
 
 def _nested_type(name: str, kind: pa.DataType) -> Any:
@@ -47,6 +47,7 @@ def types_of(table: Table) -> dict[str, Any]:
     """Return the types of all columns. Raise if there is a column that Iceberg cannot have."""
     for each in table.schemas:
         _check_no_field_ids(each)
+    table.check_times(TITLE)
     return table.types(TITLE, iceberg_type)
 
 

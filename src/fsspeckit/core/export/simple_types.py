@@ -28,7 +28,7 @@ _LOCAL_TIME = ("timestamp_ntz", "timestamp", "timestamp")
 _DECIMAL = ("decimal({},{})", "decimal({}, {})", "decimal({},{})")
 
 
-def simple_type(system: TypeSystem, name: str, kind: pa.DataType, is_int96: bool = False) -> str | None:
+def simple_type(system: TypeSystem, name: str, kind: pa.DataType) -> str | None:
     """Return the name of the type of a column, or None if it has none that is not nested.
 
     Raises:
@@ -41,8 +41,6 @@ def simple_type(system: TypeSystem, name: str, kind: pa.DataType, is_int96: bool
     place = _PLACES[system]
     if pat.is_dictionary(kind):
         kind = kind.value_type
-    if is_int96:
-        return _INSTANT[place]
     if pat.is_timestamp(kind):
         if kind.unit == "ns":
             raise unsupported(TITLES[system], name, kind, "Write the column with microseconds.")

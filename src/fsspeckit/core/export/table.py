@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import UnsupportedDataError
+from fsspeckit.common.errors import OldCalendarError, UnsupportedDataError
 from fsspeckit.core.model import ColumnStats, DataFile
+from fsspeckit.core.parquet.timestamps import old_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +95,38 @@ class Table:
             UnsupportedDataError: A column has no type in the format, or different types in two files. Readers of table
                 formats do not convert between types of files.
         """
-        int96 = {name for each in self.schemas for name in each.int96}
-        types = {field.name: type_of(field.name, field.type, field.name in int96) for field in self.schema}
+        types = {field.name: type_of(field.name, field.type) for field in self.schema}
         for each in self.schemas:
             for column in each.schema:
-                if type_of(column.name, column.type, column.name in each.int96) != types[column.name]:
+                if type_of(column.name, column.type) != types[column.name]:
                     raise UnsupportedDataError(
                         f"{title} export of {self.path}: the column {column.name!r} is {column.type} in {each.path}, "
                         "and has another type in other files. Nothing was changed. Write the files with one type first."
                     )
         return types
+
+    def check_times(self, title: str) -> None:
+        """Raise for timestamps that readers of table formats read as others: INT96, and those of an old calendar.
+
+        Raises:
+            UnsupportedDataError: A file has INT96 timestamps, which these readers cut off after the year 2262.
+            OldCalendarError: A file of an old Spark may have dates before 1582 or times before 1900.
+        """
+        for each in self.schemas:
+            if each.int96:
+                raise UnsupportedDataError(
+                    f"{title} export of {self.path}: the column {each.int96[0]!r} has INT96 timestamps in {each.path}. "
+                    f"Nothing was changed. Run `fsspeckit alter {self.path} --timestamps micros` first."
+                )
+        for file in self.files:
+            for name in old_columns(file.schema):
+                bounds = file.bounds(name)
+                if bounds.lower is None and bounds.nulls != file.rows:
+                    raise OldCalendarError(
+                        f"{title} export of {self.path}: the column {name!r} of {file.path} may have dates before 1582 "
+                        "or times before 1900 in the calendar of an old Spark. Nothing was changed. Write the file "
+                        "again with Spark and spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED."
+                    )
 
     @property
     def digest(self) -> str:
@@ -113,8 +136,8 @@ class Table:
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-TypeOf = Callable[[str, pa.DataType, bool], Any]
-"""Returns the type of a column in a format. The last argument says that it has INT96 timestamps."""
+TypeOf = Callable[[str, pa.DataType], Any]
+"""Returns the type of a column in a format."""
 
 
 def unsupported(title: str, column: str, kind: Any, advice: str) -> UnsupportedDataError:

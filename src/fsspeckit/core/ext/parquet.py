@@ -14,7 +14,7 @@ from fsspeckit.core.formats import ENDINGS
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.data_files import read_data_files
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
+from fsspeckit.core.parquet.reader import check_rows, open_parquet
 
 
 def read_parquet(
@@ -73,7 +73,6 @@ def read_parquet(
             raise DamagedFileError(f"{request.operation}: {error}") from error
         names, groups = data.schema.names, range(len(data.row_groups))
         chosen = None if request.wanted is None else [name for name in names if name in request.wanted]
-        check_int96(file.storage, data, groups, chosen)
         with (
             report_damage(request.operation, file.location),
             open_parquet(file.storage, data, verify=True, partial=chosen is not None) as parquet,

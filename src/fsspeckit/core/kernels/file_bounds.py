@@ -17,7 +17,7 @@ from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.core.model import BoundValue, DataFile, FileBounds, RowNumbers
 from fsspeckit.core.parquet.batches import read_batches
 from fsspeckit.core.parquet.damage import report_damage
-from fsspeckit.core.parquet.reader import check_int96, open_parquet
+from fsspeckit.core.parquet.reader import open_parquet
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.curves import Ordering, SortColumn
 
@@ -93,7 +93,6 @@ class ReadFileBounds:
         linear = self.ordering.is_linear
         names = [name for name in self.ordering.columns if name in file.schema.names]
         filled = [group for group, rows in enumerate(file.row_groups) if rows]
-        check_int96(self.storage, file, filled, names)
         with (
             report_damage("reading", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,

@@ -19,7 +19,7 @@ from fsspeckit.core.kernels.folder_values import check_folder_value
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers
 from fsspeckit.core.parquet.batches import read_groups
 from fsspeckit.core.parquet.damage import report_damage
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
+from fsspeckit.core.parquet.reader import check_rows, open_parquet
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, partition_numbers
 from fsspeckit.core.values.keys import KeyEncoder, comparable, last_of_each, order_rank, sortable
@@ -85,7 +85,6 @@ def partition_count(rows: int) -> int:
 def read_spanned(storage: Storage, span: RowGroupSpan, names: list[str], operation: str) -> Iterator[pa.Table]:
     """Yield some columns of a span in batches, often one; one batch without columns if there are none."""
     file, groups, rows = span.file, span.row_groups, 0
-    check_int96(storage, file, groups, names)
     with report_damage(operation, file.path), open_parquet(storage, file, verify=True, partial=True) as reader:
         for table in read_groups(reader, groups, names):
             rows += table.num_rows

@@ -15,12 +15,13 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, SortNote, WriteOptions
 from fsspeckit.core.parquet.batches import read_batches, value_bytes
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer
+from fsspeckit.core.parquet.reader import check_rows, open_rows, read_footer
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import (
@@ -92,7 +93,6 @@ def read_file(
         reader = open_rows(storage, file, row_form.coded)
     groups = range(len(file.row_groups)) if row_groups is None else row_groups
     with closing(reader):
-        check_int96(storage, file, groups)
         for group in groups:
             batches, rows = read_batches(reader, group), 0
             while True:
@@ -203,9 +203,8 @@ class Output:
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, metadata)
         options["store_schema"] = False
-        return StagedFile(
-            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._footer.key_values)
-        )
+        schema = same_int96(sample.schema.remove_metadata(), schema)
+        return StagedFile(self._open_sink(), schema, options, without_sort_note(self._footer.key_values))
 
 
 def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:

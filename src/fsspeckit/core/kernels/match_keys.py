@@ -14,7 +14,7 @@ from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.model import DataFile, KeyColumn, Match, RowNumbers, Scan
 from fsspeckit.core.parquet.batches import BATCH_BYTES, read_batches, read_groups
 from fsspeckit.core.parquet.damage import report_damage
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
+from fsspeckit.core.parquet.reader import check_rows, open_parquet
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, comparable
 
@@ -124,7 +124,6 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Tab
 def key_batches(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> Iterator[pa.Table]:
     """Yield the key columns of the scanned row groups in batches, often one."""
     names, rows = [key.name for key in keys], 0
-    check_int96(storage, scan.file, scan.row_groups, names)
     with (
         report_damage("reading keys", scan.file.path),
         open_parquet(storage, scan.file, verify=True, partial=True) as reader,

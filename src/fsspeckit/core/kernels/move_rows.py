@@ -17,7 +17,7 @@ from fsspeckit.core.kernels.changed_rows import ChangedRowsReader, TakeRows
 from fsspeckit.core.kernels.join_files import Output, RowForm
 from fsspeckit.core.model import MoveTask, Outcome, RewriteTask
 from fsspeckit.core.parquet.damage import report_damage
-from fsspeckit.core.parquet.reader import check_int96, open_parquet
+from fsspeckit.core.parquet.reader import open_parquet
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import needs_wider_codes, with_wide_codes
@@ -56,7 +56,6 @@ def _moved(part: RewriteTask, take: TakeRows, storage: Storage) -> Iterator[pa.T
     with report_damage("moving rows of", part.file.path):
         parquet = open_parquet(storage, part.file, verify=True)
     with closing(parquet):
-        check_int96(storage, part.file, range(len(part.file.row_groups)))
         reader = ChangedRowsReader(part, take, parquet, skip_keys=False)
         for rows in reader.read_replaced():
             yield cast_schema(rows.new_rows(), part.schema, operation="moving rows of", path=part.file.path)

@@ -10,7 +10,7 @@ from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet.batches import read_batches
 from fsspeckit.core.parquet.damage import report_damage
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
+from fsspeckit.core.parquet.reader import check_rows, open_parquet
 from fsspeckit.core.storage import Storage
 
 
@@ -22,7 +22,6 @@ def read_columns(
     They have the columns and types of a schema; columns that the file lacks are null.
     """
     names = [name for name in schema.names if name in file.schema.names]
-    check_int96(storage, file, row_groups, names)
     with (
         report_damage("reading", file.path),
         open_parquet(storage, file, verify=True, partial=True) as reader,

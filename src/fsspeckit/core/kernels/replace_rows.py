@@ -14,13 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import empty_table
+from fsspeckit.common.int96 import same_int96
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
-from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.damage import open_file, report_damage
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_int96, open_file, open_parquet, read_footer, with_content
+from fsspeckit.core.parquet.reader import open_parquet, read_footer, with_content
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
+from fsspeckit.core.parquet.timestamps import old_columns
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import WriterOptions, dictionary_columns, for_new_file, like_file
 from fsspeckit.core.storage import Storage
@@ -45,7 +47,6 @@ def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | 
     task = replace(task, file=with_content(storage, task.file))
     footer = read_footer(storage, task.file)
     with _open(task, storage, footer) as parquet:
-        check_int96(storage, task.file, range(len(task.file.row_groups)))
         splices = _may_splice(task, footer)
         reader = ChangedRowsReader(task, take, parquet, skip_keys=splices)
         first = reader.first_change()
@@ -72,7 +73,7 @@ def _open(task: RewriteTask, storage: Storage, footer: Footer) -> pq.ParquetFile
 def _may_splice(task: RewriteTask, footer: Footer) -> bool:
     """Return whether bytes can be copied: the task only changes rows, and a row group keeps all its rows."""
     options, row_groups = task.options, task.file.row_groups
-    if task.recast or options.compression or options.row_group_size:
+    if task.recast or old_columns(task.file.schema) or options.compression or options.row_group_size:
         return False
     _, dropped = task.change.counts_by_group(row_groups)
     in_one_batch = options.batch_rows is None or max(row_groups, default=0) <= options.batch_rows
@@ -134,9 +135,12 @@ class _Output:
         """Return a writer with the options of the input. Unless types change, the stored schema is copied."""
         options, sink = self._options(sample), self.storage.open_output(self.staged)
         if self.task.recast:
-            return StagedFile(sink, self.task.schema, options)
+            schema = self.task.schema
+            metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
+            return StagedFile(sink, schema, options, metadata)
         options["store_schema"] = False
-        return StagedFile(sink, sample.schema.remove_metadata(), options, self._metadata())
+        schema = same_int96(sample.schema.remove_metadata(), self.task.schema)
+        return StagedFile(sink, schema, options, self._metadata())
 
     def _options(self, sample: pa.Table) -> WriterOptions:
         return like_file(self.footer, sample, self.task.options, self._constant_columns(), self.task.recast)

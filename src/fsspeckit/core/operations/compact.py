@@ -6,6 +6,7 @@ from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.operations.alter import check_units
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.maintenance_run import (
     MaintenanceRun,
@@ -41,6 +42,7 @@ def compact(
 
         def attempt() -> MaintenanceResult:
             snapshot = load_for(place, request.scope, dry_run=dry_run, operation="compact")
+            check_units(snapshot, request.scope, "compact")
             check_value_ranges(engine, place, snapshot, "compact", reporter)
             run = MaintenanceRun.begin(place, "compact", snapshot, attempts, runs)
             with report_narrow_codes("compact", place.path, snapshot):

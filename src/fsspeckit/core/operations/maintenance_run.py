@@ -193,8 +193,8 @@ class RewriteWork:
         assert self.sizes is not None
         name = compacted_name(group.folder, tokens[0] if group.whole else tokens[1], number)
         drops = {file.path: self.duplicates[file.path] for file in group.files if file.path in self.duplicates}
-        schema = joint_schema(group.files, group.folder)
         target, options = self.sizes.target, self.sizes.options_for(group.folder)
+        schema = options.schema_after(joint_schema(group.files, group.folder))
         noted = None if target == DEFAULT_TARGET else (target.bytes, target.rows)
         return CombineTask(name, group.files, schema, options, drops, noted)
 
@@ -235,9 +235,11 @@ def _commit_rewrites(
     When duplicates are dropped, no other file may change: the row that is kept may be in any of them.
     """
     place, duplicates, options = run.place, work.duplicates, work.scope.options
-    emptied = [file for file in files if len(duplicates[file.path]) == file.rows]
+    emptied = [file for file in files if 0 < len(duplicates[file.path]) == file.rows]
     drops = [
-        RewriteTask(file, RowChange(dropped=duplicates[file.path]), file.schema, (), True, options)
+        RewriteTask(
+            file, RowChange(dropped=duplicates[file.path]), options.schema_after(file.schema), (), True, options
+        )
         for file in files
         if file not in emptied
     ]

@@ -37,6 +37,7 @@ from fsspeckit.core.kernels.sort_files import (
 )
 from fsspeckit.core.kernels.trial_write import OutputStyle
 from fsspeckit.core.model import NO_ROWS, DataFile, FileBounds, RowNumbers
+from fsspeckit.core.operations.alter import check_units
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.deduplicate import deduplicate, deduplication_details, find_duplicate_rows
 from fsspeckit.core.operations.maintenance_run import (
@@ -102,6 +103,7 @@ def optimize(
             snapshot = load_for(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=named)
             assert snapshot.schema is not None
             request.check(snapshot.schema, snapshot.partition_columns)
+            check_units(snapshot, request.scope, "optimize")
             check_value_ranges(engine, place, snapshot, "optimize", reporter)
             run = MaintenanceRun.begin(place, "optimize", snapshot, attempts, runs)
             with report_narrow_codes("optimize", place.path, snapshot):
@@ -286,7 +288,8 @@ def _prepare(
     """Sample all groups and split each into the ranges of its output files."""
     request = work.request
     assert request.columns is not None
-    schemas = [joint_schema(group.files, place.path) for group in groups]
+    options = request.scope.options
+    schemas = [options.schema_after(joint_schema(group.files, place.path)) for group in groups]
     orders = [_ordering(request, schema) for schema in schemas]
     samples = _samples(engine, place, groups, orders, reporter)
     ready, first = [], 0

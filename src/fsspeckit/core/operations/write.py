@@ -22,6 +22,7 @@ from fsspeckit.common.errors import (
     PartitionError,
     SchemaMismatchError,
 )
+from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.common.text import is_storable
@@ -398,6 +399,7 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
     target = existing.sample.schema
     if request.replaces_all or target is None:
         body = without_columns(source.schema, existing.partitions)
+        body = body if target is None else same_int96(body, target)
     else:
         ours = source.schema_for(target)
         ours = without_columns(ours, [name for name in existing.partitions if name not in target.names])
@@ -406,7 +408,7 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
         if wider:
             raise SchemaMismatchError(
                 f"{request.mode}: column(s) {wider} of the source have a wider type than in {path}, and no existing "
-                "file is rewritten. Cast the source, or use merge, which widens the dataset."
+                "file is rewritten. Use merge, which widens the dataset, or convert the values exactly."
             )
     if not body.names:
         problem = "every column is a partition column" if source.schema.names else "the source has no columns"

@@ -1,4 +1,4 @@
-"""Report damage of data files with the path of the file, and files that were replaced since they were listed."""
+"""Open data files, and report damage with the path of the file, and files that were replaced since they were listed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,24 @@ from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import DamagedFileError, FsspeckitError, UnsupportedDataError
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.storage import Entry, Storage
+
+
+def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
+    """Open a file of a view for reading.
+
+    Raises:
+        FileNotFoundError: The file was deleted or replaced since the view. Take a new view.
+    """
+    if isinstance(file, DataFile) and file.content is not None:
+        return pa.BufferReader(file.content)
+    opened = storage.open_input(file.location, file.size, file.stamp)
+    if storage.in_place:
+        try:
+            check_unchanged(storage.stat(file.location), file)
+        except FileNotFoundError:
+            opened.close()
+            raise
+    return opened
 
 
 @contextmanager

@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit.common.arrow_versions import require_extensions
 from fsspeckit.common.errors import FsspeckitError, StorageError
+from fsspeckit.common.int96 import int96_columns, unit_of
 from fsspeckit.core.model import ColumnStats, DataFile, KeptBytes, ViewFile
 from fsspeckit.core.parquet.bytes.format_fields import TRAILER, FileField, key_values_of
 from fsspeckit.core.parquet.bytes.thrift import (
@@ -35,6 +37,7 @@ from fsspeckit.core.parquet.bytes.thrift import (
 from fsspeckit.core.parquet.column_stats import column_stats, has_defined_order, native_type
 from fsspeckit.core.parquet.damage import check_listed, report_damage
 from fsspeckit.core.parquet.footer import (
+    INT96_UNIT,
     PHYSICAL,
     Footer,
     Leaf,
@@ -45,8 +48,10 @@ from fsspeckit.core.parquet.footer import (
     writer_of,
 )
 from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTemplate, read_group
+from fsspeckit.core.parquet.int96 import known_unit, mark_int96, read_as
 from fsspeckit.core.parquet.sort_note import read_sort_note, schema_without_sort_note, without_sort_note
 from fsspeckit.core.parquet.stored_schema import footer_without_views
+from fsspeckit.core.parquet.timestamps import needs_nanoseconds, old_columns, without_old_bounds
 from fsspeckit.core.storage import Storage
 
 _THREADS = 64
@@ -130,6 +135,7 @@ class _SchemaInfo:
     arrow: pa.Schema
     has_views: bool
     int96: tuple[str, ...]
+    old: tuple[str, ...]
     columns: Mapping[str, _Column]
 
 
@@ -176,7 +182,8 @@ class FooterFacts:
         stats, blooms = {}, {}
         for name, column in suffix.schema.columns.items():
             chunks = [group.stats[column.number] for group in groups]
-            stats[name] = column_stats(chunks, column.leaf, column.native, suffix.writer, ordered=column.ordered)
+            known = column_stats(chunks, column.leaf, column.native, suffix.writer, ordered=column.ordered)
+            stats[name] = without_old_bounds(known) if name in suffix.schema.old else known
             if any(chunk.bloom is not None for chunk in chunks):
                 blooms[name] = tuple(chunk.bloom for chunk in chunks)
         return DataFile(
@@ -261,7 +268,8 @@ class FooterFacts:
     def _schema_info(self, prefix: _Prefix, orders: tuple[int, Any], data: bytes) -> _SchemaInfo:
         plain = footer_without_views(data)
         reader = open_footer(plain)
-        arrow, parquet = schema_without_sort_note(reader.schema_arrow), reader.metadata.schema
+        parquet = reader.metadata.schema
+        arrow = mark_int96(schema_without_sort_note(reader.schema_arrow), prefix.leaves, plain)
         names = (str(parquet.column(number).logical_type) for number in range(len(parquet)))
         require_extensions(names, "reading a footer")
         columns = {}
@@ -272,8 +280,7 @@ class FooterFacts:
                 continue  # the leaf of another column with the same path
             native = native_type(PHYSICAL[leaf.physical], str(parquet.column(number).logical_type), own.type)
             columns[own.name] = _Column(number, leaf, native, has_defined_order(orders, number))
-        int96 = dict.fromkeys(arrow.names[leaf.top] for leaf in prefix.leaves if PHYSICAL[leaf.physical] == "INT96")
-        return _SchemaInfo(arrow, plain is not data, tuple(int96), columns)
+        return _SchemaInfo(arrow, plain is not data, int96_columns(arrow), old_columns(arrow), columns)
 
 
 class _FooterReader(FooterFacts):
@@ -287,12 +294,19 @@ class _FooterReader(FooterFacts):
     def read(self, file: ViewFile) -> DataFile:
         with report_damage("reading the footer", file.path):
             data, content = self._read(file)
-            found = self.describe(file, data)
+            found = self._with_times(self.describe(file, data))
         self._keep_bytes -= len(data)
         keeps = self._keep_bytes >= 0 and found.raw_footer is None
         if not keeps and content is None:
             return found
         return replace(found, raw_footer=data if keeps else found.raw_footer, content=content)
+
+    def _with_times(self, file: DataFile) -> DataFile:
+        """Return a file with the unit of its INT96 columns. Values are read if the footer does not tell it."""
+        if not file.int96:
+            return file
+        unit = known_unit(file.schema.metadata) or ("ns" if needs_nanoseconds(self._storage, file) else INT96_UNIT)
+        return with_times(file, unit, local=self._storage.int96_local)
 
     def _read(self, file: ViewFile) -> tuple[bytes, KeptBytes | None]:
         """Return the footer of a file, and the whole file if it is small and a second read costs a round trip."""
@@ -305,10 +319,24 @@ class _FooterReader(FooterFacts):
         return data, KeptBytes(end)
 
 
-def confirm_facts(file: DataFile, data: bytes) -> bytes:
+def with_times(file: DataFile, unit: str, *, local: bool) -> DataFile:
+    """Return a file with instants in a unit, or without their time zone, in its INT96 columns."""
+    if unit == unit_of(file.schema) and not local:
+        return file
+    return replace(file, schema=_read_as(file.schema.serialize().to_pybytes(), unit, local))
+
+
+@lru_cache(maxsize=_MAX_SUFFIXES)
+def _read_as(schema: bytes, unit: str, local: bool) -> pa.Schema:
+    """Return `read_as`: the same object for the same schema, because files are grouped by it."""
+    return read_as(pa.ipc.read_schema(pa.py_buffer(schema)), unit, local=local)
+
+
+def confirm_facts(storage: Storage, file: DataFile, data: bytes) -> bytes:
     """Return the footer of a file that the index describes, to open the file with. Raise if the facts differ."""
     listed = ViewFile(file.path, file.location, file.size, file.stamp, file.version)
     found = FooterFacts(tuple(file.stats)).describe(listed, data)
+    found = with_times(found, unit_of(file.schema), local=storage.int96_local)
     if not _agree(file, found):
         raise StorageError(
             f"The footer index does not describe {file.path}. Nothing was changed. Run `fsspeckit inspect "

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import scalar, to_arrow, to_numpy, valid_mask
 from fsspeckit.common.documents import parse_json
+from fsspeckit.common.int96 import int96_columns
 from fsspeckit.core.parquet.bytes.format_fields import MAGIC
 from fsspeckit.core.parquet.footer_table import (
     BLOOM_OFFSET,
@@ -140,8 +141,10 @@ def _shared(facts: Mapping[str, Any]) -> SharedFacts:
     schema, natives = (pa.ipc.read_schema(pa.py_buffer(b64decode(facts[name]))) for name in ("schema", "natives"))
     int96 = tuple(facts["int96"])
     str(schema), str(natives)  # names must be UTF-8
-    if len(set(natives.names)) < len(natives) or not {*natives.names, *int96} <= set(schema.names):
+    if len(set(natives.names)) < len(natives) or not {*natives.names} <= set(schema.names):
         raise ValueError("its columns are not those of the schema")
+    if int96 != int96_columns(schema):
+        raise ValueError("its INT96 columns are not instants")
     for field in natives:
         if schema.names.count(field.name) > 1 or not _can_describe(field.type, schema.field(field.name).type):
             raise ValueError("statistics do not have the type of their column")

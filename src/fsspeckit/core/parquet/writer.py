@@ -11,12 +11,23 @@ import pyarrow.parquet as pq
 from fsspeckit.common.arrow_versions import writer_options
 from fsspeckit.common.categories import without_categories
 from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.int96 import without_int96
 from fsspeckit.core.parquet.bytes.assembler import close_quietly
 from fsspeckit.core.parquet.bytes.format_fields import MAX_GROUP_ROWS
+from fsspeckit.core.parquet.bytes.mixed_timestamps import MixedTimestampsWriter
+from fsspeckit.core.parquet.int96 import UNIT, has_only_int96, int96_leaves, metadata_of
 from fsspeckit.core.parquet.sort_note import schema_without_sort_note
+from fsspeckit.core.parquet.timestamps import without_old_marks
 from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.core.values.take import used_codes
+
+_INT96 = "use_deprecated_int96_timestamps"
+
+
+def _own_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
+    """Return the metadata of other files that is true for a new one."""
+    return {key: value for key, value in without_old_marks(metadata).items() if key != UNIT}
 
 
 class StagedFile:
@@ -26,9 +37,18 @@ class StagedFile:
         self, sink: Any, schema: pa.Schema, options: WriterOptions, metadata: Mapping[bytes, bytes] | None = None
     ) -> None:
         schema = without_categories(schema_without_sort_note(schema))
-        self._sink, self._schema, self._options = sink, schema, options
-        self._metadata = dict(metadata or {})
-        self._writer: pq.ParquetWriter | None = None
+        schema = schema.with_metadata(_own_metadata(schema.metadata) or None)
+        self._sink, self._schema = sink, without_int96(schema)
+        self._int96 = int96_leaves(schema)
+        self._metadata = _own_metadata(metadata)
+        if any(self._int96):
+            self._metadata |= metadata_of(schema, with_schema=options.get("store_schema", True))
+            all_int96 = has_only_int96(schema)
+            self._options = options | {"store_schema": False, _INT96: all_int96}
+            self._int96 = [] if all_int96 else self._int96
+        else:
+            self._options = options | {_INT96: False}
+        self._writer: pq.ParquetWriter | MixedTimestampsWriter | None = None
 
     def add_metadata(self, metadata: Mapping[bytes, bytes] | None) -> None:
         """Add key-value metadata to the footer."""
@@ -50,10 +70,13 @@ class StagedFile:
             self._writer.write_table(table, max(1, table.num_rows))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatchError(
-                f"Rows cannot be written as Parquet ({error}). Nothing was changed. Leave the column out or cast it."
+                f"Rows cannot be written as Parquet ({error}). Nothing was changed. "
+                "Leave the column out, or write it as text."
             ) from error
 
-    def _open(self) -> pq.ParquetWriter:
+    def _open(self) -> pq.ParquetWriter | MixedTimestampsWriter:
+        if any(self._int96):
+            return MixedTimestampsWriter(self._sink, self._schema, self._options, self._int96)
         return pq.ParquetWriter(self._sink, self._schema, **writer_options(self._options))
 
     def close(self) -> int:

@@ -84,7 +84,7 @@ def like_file(
         "bloom_filter_options": _blooms(chunks, footer) or None,
         "sorting_columns": _sorting(footer, key_columns, sample.schema) if not recast else None,
         "store_schema": b"ARROW:schema" in footer.key_values,
-        "use_deprecated_int96_timestamps": _all_int96(footer, sample.schema),
+        "use_deprecated_int96_timestamps": any(PHYSICAL[leaf.physical] == "INT96" for leaf in footer.leaves),
         "store_decimal_as_integer": any(
             PHYSICAL[c.leaf.physical] in ("INT32", "INT64") and c.leaf.is_decimal for c in chunks
         ),
@@ -172,11 +172,6 @@ def _sorting(footer: Footer, key_columns: Sequence[str], schema: pa.Schema) -> A
     return sorting if all(footer.leaves[by.column_index].path in key_columns for by in sorting) else None
 
 
-def _all_int96(footer: Footer, schema: pa.Schema) -> bool:
-    int96 = sum(PHYSICAL[leaf.physical] == "INT96" for leaf in footer.leaves)
-    return bool(int96 and int96 >= sum(pa.types.is_timestamp(field.type) for field in schema))
-
-
 def for_new_file(sample: pa.Table, options: WriteOptions) -> WriterOptions:
     """Return writer options for a new file."""
     flat = [name for name, column in zip(sample.column_names, sample.columns, strict=True) if _repeats(column)]
@@ -225,7 +220,7 @@ def check_writable(schema: pa.Schema, operation: str) -> None:
         except pa.ArrowException as error:
             raise SchemaMismatchError(
                 f"{operation}: column {field.name!r} of type {field.type} cannot be stored in Parquet ({error}); "
-                "cast it or leave it out"
+                "convert it or leave it out"
             ) from error
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.parquet.reader import open_file
+from fsspeckit.core.parquet.damage import open_file
 from fsspeckit.core.planning.statistics import KeySet, Ordered
 from fsspeckit.core.storage import Storage
 

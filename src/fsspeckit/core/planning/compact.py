@@ -11,6 +11,7 @@ from fsspeckit.core.parquet.writer_options import codec_name
 from fsspeckit.core.planning.maintenance_request import Group, Plan, by_folder, plan_deduplicate
 from fsspeckit.core.planning.output_sizes import OutputSizes, OutputWeight, Target
 
+_TIMES = "INT96 timestamps"
 _SETTLED = 0.5
 """A group of compacted files of at least this share of the target is not joined again."""
 
@@ -52,8 +53,11 @@ def plan_compact(
             left = file.rows - len(duplicates.get(file.path, ()))
             if file.rows and not left:
                 continue
-            if sizes.target.fill(file.size * left / max(1, file.rows), left) >= 1:
+            fills = sizes.target.fill(file.size * left / max(1, file.rows), left) >= 1
+            if fills and not sizes.options.changes_times(file):
                 skipped[file.path] = "large enough"
+            elif fills:
+                groups.append(Group(folder, (file,), _TIMES, "join"))
             else:
                 small.append(_Bundle((file,), sizes.weight([file], file.rows - left)))
         for bundle in _bundles(small, sizes):
@@ -62,7 +66,8 @@ def plan_compact(
                 skipped |= dict.fromkeys((file.path for file in bundle.files), reason)
             else:
                 in_order = tuple(sorted(bundle.files, key=lambda file: file.path))
-                groups.append(Group(folder, in_order, "small files" if len(in_order) > 1 else "another codec", "join"))
+                alone = _TIMES if sizes.options.changes_times(in_order[0]) else "another codec"
+                groups.append(Group(folder, in_order, "small files" if len(in_order) > 1 else alone, "join"))
     joined = {file.path for group in groups for file in group.files}
     drops = plan_deduplicate([file for file in files if file.path not in joined], duplicates).groups
     skipped = {path: reason for path, reason in skipped.items() if path not in duplicates}
@@ -73,6 +78,8 @@ def _skip_reason(bundle: _Bundle, sizes: OutputSizes) -> str | None:
     """Return why a bundle is not rewritten, or ``None`` if it is."""
     codec = sizes.options.compression
     if codec is not None and any(file.rows and codec_name(file.codec) != codec for file in bundle.files):
+        return None
+    if any(map(sizes.options.changes_times, bundle.files)):
         return None
     if len(bundle.files) == 1:
         return "nothing small enough to join it with"

@@ -164,6 +164,8 @@ def _is_unsorted(file: DataFile, request: OptimizeRequest) -> bool:
         return True
     if options.compression is not None and codec_name(file.codec) != options.compression:
         return True
+    if options.changes_times(file):
+        return True
     if options.row_group_size is not None and max(file.row_groups) > options.row_group_size:
         return True
     filters = [file.blooms.get(name) for name in request.blooms if name in file.schema.names]

@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOLDER",
+    "INT96",
     "Entry",
     "Handle",
     "LocalStorage",
@@ -39,6 +41,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+INT96 = "int96"
+"""An option of every storage: how INT96 timestamps of its files are read."""
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(("abfs", "abfss", "az", "adl"), "azure")
 _PACKAGES = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs"}
 
@@ -53,7 +57,7 @@ def resolve(
     Args:
         path: A local path, or a URL such as ``s3://bucket/events``, with the scheme of fsspec or of Spark.
         filesystem: An fsspec filesystem (or a :class:`Storage`) that ``path`` belongs to.
-        storage_options: Options for the filesystem of a URL. Not allowed together with ``filesystem``.
+        storage_options: Options for the filesystem of a URL. Only ``int96`` is allowed together with ``filesystem``.
 
     Returns:
         The storage and the path in it, without protocol and trailing slash.
@@ -69,6 +73,11 @@ def resolve(
     if text in ("file://", "local://"):
         raise ValueError(f"The URL {text} has no path. Pass the folder of the dataset.")
     _check_options(storage_options)
+    if INT96 in (storage_options or {}):
+        storage, root = resolve(path, filesystem, {k: v for k, v in (storage_options or {}).items() if k != INT96})
+        storage = copy(storage)
+        storage.int96_local = _is_local((storage_options or {})[INT96])
+        return storage, root
     if filesystem is not None and storage_options:
         raise ValueError(
             "storage_options configure the filesystem of a URL. Pass storage_options or filesystem, not both."
@@ -84,6 +93,12 @@ def resolve(
         filesystem, text = filesystems.open_url(text, storage_options or {}, _PACKAGES.get(extra_of(text) or ""))
     resolved: tuple[Storage, str] = filesystems.adapt(filesystem, text)
     return resolved
+
+
+def _is_local(value: Any) -> bool:
+    if value not in ("utc", "local"):
+        raise ValueError(f"int96={value!r} is unknown. Use 'utc' or 'local'.")
+    return bool(value == "local")
 
 
 def _check_options(options: Any) -> None:

@@ -88,6 +88,8 @@ class Storage(ABC):
     """Whether `is_alive` is certain. Otherwise it is an estimate, and a dead writer may count as alive for a day."""
     can_exchange: bool = False
     """Whether two folders can exchange their places with one system call."""
+    int96_local: bool = False
+    """Whether INT96 timestamps of files here are read without a time zone."""
     workers: int = 1
     """Number of parallel calls: several for a remote store with round trips, 1 where a call takes microseconds."""
 

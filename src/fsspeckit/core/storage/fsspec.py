@@ -125,8 +125,8 @@ class FsspecStorage(Storage):
     def __repr__(self) -> str:
         return f"FsspecStorage({type(self._fs).__name__})"
 
-    def __reduce__(self) -> tuple[Callable[[AbstractFileSystem], FsspecStorage], tuple[AbstractFileSystem]]:
-        return FsspecStorage, (self._fs,)
+    def __reduce__(self) -> tuple[Callable[[AbstractFileSystem], FsspecStorage], tuple[AbstractFileSystem], Any]:
+        return FsspecStorage, (self._fs,), {"int96_local": self.int96_local}
 
     @property
     def client(self) -> str:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
+from fsspeckit.core.storage import INT96
 from fsspeckit.datasets.duckdb.connection import create_duckdb_connection, registered_filesystem
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.io import Columns, DatasetIO
@@ -81,7 +82,7 @@ class DuckDBDatasetIO(DatasetIO):
         return self.engine.database.connection
 
     def _filesystem_for(self, path: Any) -> Any:
-        if self.filesystem is not None or self.storage_options:
+        if self.filesystem is not None or set(self.storage_options or ()) - {INT96}:
             return self.filesystem
         return registered_filesystem(self._given, path)
 

@@ -77,7 +77,7 @@ def _report_relation_errors(columns: list[tuple[str, DuckDBPyType]]) -> Abstract
             wide = [name for name, type_ in columns if "HUGEINT" in str(type_)]
             return SchemaMismatchError(
                 f"column(s) {wide} of the relation have numbers that do not fit a Parquet file ({reason}). "
-                "Cast them in the query, for example to DOUBLE or VARCHAR."
+                "Cast them in the query to VARCHAR."
             )
         return UnsupportedDataError(f"the relation cannot be read ({reason}). Correct its query and pass it again.")
 

@@ -201,7 +201,7 @@ def _check_types(found: pa.Schema, schema: StructType) -> None:
         if field.dataType.simpleString() != wanted.dataType.simpleString():
             raise SchemaMismatchError(
                 f"the column {field.name!r} is {field.dataType.simpleString()} in the dataset, and not "
-                f"{wanted.dataType.simpleString()}. Omit the schema, and cast the column of the DataFrame."
+                f"{wanted.dataType.simpleString()}. Omit the schema: the column has the type of the dataset."
             )
 
 

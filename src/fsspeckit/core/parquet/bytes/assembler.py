@@ -77,13 +77,23 @@ def copied_chunks(source: pa.NativeFile, chunks: Sequence[Struct]) -> list[Chunk
 
 def new_chunks(table: pa.Table, options: WriterOptions) -> dict[str, list[ChunkBytes]]:
     """Encode the chunks of each column of a table. ``options`` are writer options for the whole file."""
-    encoded = pa.BufferReader(encode_file(table, _for_columns(options, list(table.schema))))
+    footer, new = _encoded(table, _for_columns(options, list(table.schema)))
+    ranges = leaf_ranges(footer)
+    return {name: [new[leaf] for leaf in leaves] for name, leaves in zip(table.column_names, ranges, strict=True)}
+
+
+def encoded_chunks(table: pa.Table, options: WriterOptions) -> tuple[Struct, list[ChunkBytes]]:
+    """Encode a table as one row group, and return it with its chunks."""
+    footer, new = _encoded(table, options)
+    return groups_of(footer)[0], new
+
+
+def _encoded(table: pa.Table, options: WriterOptions) -> tuple[Struct, list[ChunkBytes]]:
+    encoded = pa.BufferReader(encode_file(table, options))
     footer = read_footer_struct(encoded.read_buffer())
     chunks = chunks_of(groups_of(footer)[0])
     data = _read_chunks(encoded, chunks)
-    new = [_chunk_bytes(encoded, chunk, None, view) for chunk, view in zip(chunks, data, strict=True)]
-    ranges = leaf_ranges(footer)
-    return {name: [new[leaf] for leaf in leaves] for name, leaves in zip(table.column_names, ranges, strict=True)}
+    return footer, [_chunk_bytes(encoded, chunk, None, view) for chunk, view in zip(chunks, data, strict=True)]
 
 
 def _for_columns(options: WriterOptions, fields: Sequence[pa.Field]) -> WriterOptions:
