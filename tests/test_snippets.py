@@ -2,8 +2,8 @@
 
 The Python snippets of a page run one after the other in one namespace and one empty working folder. A `text` block
 right after a snippet is its expected output, where `...` stands for anything. In shell snippets `make <target>` is
-checked to be a target; any other command runs in the same folder. A `toml` block becomes the file that its first line
-names.
+checked to be a target, and a plain call of `fsspeckit` runs in this process; any other command runs in the same folder.
+A `toml` block becomes the file that its first line names.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fsspeckit.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = ("integrations.md",)
@@ -67,6 +70,9 @@ def run_shell(snippet: Snippet, page: Path, folder: Path) -> None:
     for command in filter(None, (line.split("#")[0].strip() for line in snippet.code.splitlines())):
         if command.startswith("make "):
             assert command.split()[1] in targets(), f"{page.name}:{snippet.line}: no target for `{command}`"
+            continue
+        if command.startswith("fsspeckit ") and not set(command) & set("|<>&;$*~"):
+            assert main(shlex.split(command)[1:]) == 0, f"{page.name}:{snippet.line}: {command}"
             continue
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         subprocess.run(
