@@ -22,8 +22,6 @@ from typing import Any
 
 import pytest
 
-from fsspeckit.cli.app import main
-
 ROOT = Path(__file__).resolve().parents[1]
 OTHERS = ("integrations.md",)
 """Pages whose snippets need other programs: tests/integrations runs them in the environment of these programs."""
@@ -67,6 +65,8 @@ def run_python(snippet: Snippet, page: Path, namespace: dict[str, Any], capsys: 
 
 
 def run_shell(snippet: Snippet, page: Path, folder: Path) -> None:
+    from fsspeckit.cli.app import main  # environments without the command line take names of this module
+
     for command in filter(None, (line.split("#")[0].strip() for line in snippet.code.splitlines())):
         if command.startswith("make "):
             assert command.split()[1] in targets(), f"{page.name}:{snippet.line}: no target for `{command}`"
