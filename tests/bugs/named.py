@@ -180,8 +180,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "kernels: INT96 is checked in the first row group only",
         "check_times",
-        "list(row_groups) if",
-        "list(row_groups)[:1] if",
+        "list(row_groups)",
+        "list(row_groups)[:1]",
         ("tests/conformance/test_int96.py",),
     ),
     Bug(
