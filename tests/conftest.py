@@ -7,6 +7,7 @@ import random
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -28,6 +29,9 @@ settings.load_profile("sweep")
 
 # Java processes of tests live for seconds, too short for its second compiler to be worth its while.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+# Executors of Spark and programs that tests start import modules of the tests.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 
 # A proxy configured for the machine must not catch the loopback server.
 os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
