@@ -75,10 +75,10 @@ $(VENV)-demo/.ready: pyproject.toml constraints.txt
 quick: $(READY) ## run the tests without Spark, S3, a browser, processes and sweeps
 	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not process and not sweep' $(ARGS)
 
-test: check java chromium ## run the checks and the tests that every change needs (8 minutes on two cores)
+test: check java chromium ## run the checks and the tests that every change needs (10 minutes on two cores)
 	SWEEP=ci $(PYTEST) -m 'not more' $(ARGS)
 
-test-more: java chromium tmux test-lowest-part test-pandas ## run all other tests, and the sweeps with more cases (20 minutes on two cores)
+test-more: java chromium tmux test-lowest-part test-pandas ## run all other tests, and the sweeps with more cases (16 minutes on two cores)
 	SWEEP=more $(PYTEST) -m 'more or sweep' $(ARGS)
 
 test-full: check java chromium tmux test-versions test-integrations test-readers ## run all checks and all tests, with complete crash and random tests (hours)

@@ -64,7 +64,7 @@ def run_python(snippet: Snippet, page: Path, namespace: dict[str, Any], capsys: 
         assert same, f"{page.name}:{snippet.line} prints\n{printed}\ninstead of\n{snippet.output}"
 
 
-def run_shell(snippet: Snippet, page: Path, folder: Path) -> None:
+def run_shell(snippet: Snippet, page: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fsspeckit.cli.app import main  # environments without the command line take names of this module
 
     for command in filter(None, (line.split("#")[0].strip() for line in snippet.code.splitlines())):
@@ -72,7 +72,9 @@ def run_shell(snippet: Snippet, page: Path, folder: Path) -> None:
             assert command.split()[1] in targets(), f"{page.name}:{snippet.line}: no target for `{command}`"
             continue
         if command.startswith("fsspeckit ") and not set(command) & set("|<>&;$*~"):
-            assert main(shlex.split(command)[1:]) == 0, f"{page.name}:{snippet.line}: {command}"
+            code = main(shlex.split(command)[1:])
+            assert code == 0, f"{page.name}:{snippet.line}: {command}: {capsys.readouterr()}"
+            capsys.readouterr()
             continue
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         subprocess.run(
@@ -92,7 +94,7 @@ def test_snippets_run(
             case "python":
                 run_python(snippet, page, namespace, capsys)
             case "bash" | "console" | "sh":
-                run_shell(snippet, page, tmp_path)
+                run_shell(snippet, page, tmp_path, capsys)
             case "toml":
                 (tmp_path / snippet.code.splitlines()[0].removeprefix("# ")).write_text(snippet.code)
             case "text":
