@@ -1,4 +1,4 @@
-"""Messages of the library in the words of a command line or a pipeline file, also those that no test provokes."""
+"""Messages of the library as a command line or a pipeline file spells them, also those that no test provokes."""
 
 from __future__ import annotations
 

@@ -287,6 +287,9 @@ def test_exports_name_the_migration(tmp_path: Path, form: Any) -> None:
     io, folder = PyarrowDatasetIO(), lake(tmp_path / "d")
     with pytest.raises(UnsupportedDataError, match=f"fsspeckit alter {folder} --timestamps micros"):
         io.export(folder, form)
+    nothing: Any = None
+    with pytest.raises(ValueError, match="timestamps=None is unknown; choose one of 'micros'"):
+        io.alter(folder, timestamps=nothing)
     io.alter(folder, timestamps="micros")
     assert io.export(folder, form).rows == 6
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
-from fsspeckit.common.choices import DEFAULT_RETRIES, Curve, NullKeys, Timestamps
+from fsspeckit.common.choices import DEFAULT_RETRIES, Curve, NullKeys, Timestamps, check_choice
 from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
@@ -220,6 +220,7 @@ class Maintenance:
             >>> io.alter(folder, timestamps="micros")["compacted_file_count"]
             0
         """
+        check_choice("timestamps", timestamps, get_args(Timestamps))
         scope = _scope(None, None, None, Limits(), timestamps)
         retries, place = check_retries(retries), self._place(path)
         return alter.alter(self.engine, place, scope, dry_run=dry_run, progress=progress, retries=retries)
