@@ -43,7 +43,7 @@ class View:
     ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder,
     ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers. ``emptied`` has the columns
     of a dataset that exists and has no file, because the last commit has removed the last one. ``is_lost``: there is no
-    file, although the last commit left some.
+    file, although the last commit left some. ``put_back`` are files that are not data, see `late_copies`.
     """
 
     root: str
@@ -57,6 +57,7 @@ class View:
     index: FooterIndex | None = field(default=None, repr=False, compare=False)
     emptied: Emptied | None = field(default=None, repr=False, compare=False)
     is_lost: bool = False
+    put_back: tuple[str, ...] = ()
 
     @property
     def is_missing(self) -> bool:
@@ -164,6 +165,9 @@ def _list_once(
         check_not_table_format(root, tree, marks)
     if head.sidecar is None:  # the first writer of a dataset, which made its journal, looked above
         check_not_inside_foreign_table(storage, root)
+    put_back = _put_back(storage, head, tree)
+    if put_back and tree is not None:
+        tree = replace(tree, files=tuple(entry for entry in tree.files if entry.path not in put_back))
     view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
     if not view.files and head.sidecar is not None:
         try:
@@ -171,7 +175,15 @@ def _list_once(
         except FileNotFoundError:
             return None  # a later commit has removed the record
         view = replace(view, exists=view.exists or emptied is not None, emptied=emptied, is_lost=is_lost)
-    return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
+    return replace(view, index=FooterIndex(storage, head.sidecar, head.index), put_back=tuple(sorted(put_back)))
+
+
+def _put_back(storage: Storage, head: _Head, tree: Tree | None) -> set[str]:
+    """Return the listed files that a commit has removed and a late copy has put back."""
+    if head.sidecar is None or tree is None or not head.state.gone:
+        return set()
+    gone = Log(storage, head.sidecar).gone(head.state)
+    return {entry.path for entry in tree.files if entry.path in gone and entry.size == gone[entry.path][1]}
 
 
 def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | None = None) -> _Head:

@@ -87,8 +87,8 @@ class RecordBuilder:
         if state.newest == view.head:
             return files
         with suppress(FileNotFoundError):
-            tree = self.storage.list_tree(view.root).files
-            return {entry.path: entry for entry in tree if is_data_file(entry.path)}
+            tree, gone = self.storage.list_tree(view.root).files, self.log.gone(state)
+            return {entry.path: entry for entry in tree if is_data_file(entry.path) and entry.path not in gone}
         return {}
 
     def _files_after(
