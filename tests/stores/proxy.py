@@ -23,6 +23,16 @@ class Request:
     upstream: str
 
     @property
+    def kind(self) -> str:
+        """The method, or what S3 does for it."""
+        query = urlsplit(self.target).query
+        if self.method == "GET" and "list-type" in query:
+            return "LIST"
+        if self.method == "POST" and query.startswith("delete"):
+            return "DELETE"
+        return "COPY" if self.is_copy else self.method
+
+    @property
     def is_copy(self) -> bool:
         return "x-amz-copy-source" in {name.lower() for name in self.headers}
 
@@ -76,9 +86,10 @@ class Proxy:
 
             def _handle(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
-                body = self.rfile.read(length) if length else b""
-                request = Request(self.command, self.path, dict(self.headers.items()), body, upstream)
-                proxy.requests.append(f"{request.method} {request.target}")
+                request = Request(
+                    self.command, self.path, dict(self.headers.items()), self.rfile.read(length), upstream
+                )
+                proxy.requests.append(request.kind)
                 answer = proxy.rule(request)
                 if answer is None:
                     self.close_connection = True
