@@ -15,6 +15,7 @@ from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
 from fsspeckit.common.schema import unify_schemas
+from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.common.text import counted
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.commit.emptied import Emptied
@@ -237,7 +238,8 @@ def _unified(files: Sequence[DataFile], root: str, numbers: Numbers | None = Non
     spans = sorted(_schema_spans(files, numbers), key=lambda span: span[1])
     by_schema = [files[first] for first, _ in spans]
     try:
-        return unify_schemas(file.schema for file in by_schema) if by_schema else None
+        schemas = [file.schema for file in by_schema]
+        return with_mixed(unify_schemas(schemas), schemas) if schemas else None
     except SchemaMismatchError as error:
         for number, file in enumerate(by_schema):
             for other in by_schema[:number]:

@@ -20,6 +20,7 @@ from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.int96 import without_int96
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.row_streams import row_stream
@@ -297,7 +298,8 @@ def files_of_view(storage: Storage, view: View) -> SourceFiles:
     types = [partition_type([text[i] for text in texts]) for i in range(len(names))]
     files = read_data_files(storage, view.files, ())
     schemas = {id(file.schema): file.schema for file in files}.values()
-    body = without_int96(unify_schemas(schemas, operation="reading the source", path=view.root))
+    body = unify_schemas(schemas, operation="reading the source", path=view.root)
+    body = with_mixed(without_int96(body), schemas)
     extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
     partitions = tuple(dict(zip(names, text, strict=True)) for text in texts)
     return SourceFiles(storage, tuple(files), pa.schema([*body, *extra], body.metadata), partitions)
