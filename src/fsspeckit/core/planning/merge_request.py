@@ -31,7 +31,6 @@ from fsspeckit.core.model import (
     WriteOptions,
     WriteTask,
 )
-from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
 from fsspeckit.core.results import RowOperation
 from fsspeckit.core.values.keys import key_type
@@ -294,7 +293,6 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     )
     if snapshot.schema is None or not body.equals(snapshot.schema):
         check_writable(body, request.operation)
-    check_stored(body, request.operation)
     if snapshot.schema is not None:
         folders = [source.field(name) for name in in_folders]
         refuse_case_twins([*folders, *snapshot.schema], [*folders, *body], f"{request.operation} of {path}")
