@@ -249,6 +249,8 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
     source = array.type
     if pat.is_timestamp(source) and pat.is_timestamp(target) and (source.tz is None) != (target.tz is None):
         raise pa.ArrowInvalid("a timestamp with a zone cannot be cast to one without, or the reverse")
+    if is_text(source) and target.equals(UUID_STORAGE):  # no other values of 16 bytes are compared with texts
+        return uuid_bytes(_arrow_cast(array, pa.string()))
     cast = _arrow_cast(array, target)
     if common_type(target, source) != target and not _same_values(_arrow_cast(cast, source), array):
         raise pa.ArrowInvalid(f"some values would change between {source} and {target}")
