@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fsspeckit
 from conformance.effort import for_each
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
 from fsspeckit.common.errors import DamagedFileError
@@ -292,3 +294,83 @@ def _as_hadoop_lz4(path: Path) -> None:
     move(tree)
     words = write_struct(tree)
     path.write_bytes(bytes(out) + words + len(words).to_bytes(4, "little") + b"PAR1")
+
+
+HIVE_NAMES = ("000000_0", "000000_0_copy_1", "part-00000", "20261119_081500_00012_abcde_bucket-00000", "x.csv")
+
+
+def _hive_lake(root: Path) -> None:
+    """Files of Hive and Trino in two partitions, and what such a folder has besides."""
+    for day, start in (("1", 0), ("2", 100)):
+        for number, name in enumerate(HIVE_NAMES):
+            put(root / f"day={day}" / name, numbers([start + number]))
+    put(root / ".hive-staging_hive_1" / "-ext-10000" / "000000_0", numbers([0]))
+    put(root / "_temporary" / "0" / "part-00000", numbers([0]))
+    half = put(root / "day=1" / "000001_0", numbers([0])).read_bytes()
+    (root / "day=1" / "000001_0").write_bytes(half[: len(half) // 2])
+    (root / "_SUCCESS").touch()
+    (root / "day=1" / ".000000_0.crc").write_bytes(b"crc\0")
+    (root / "day=2" / "000002_0").touch()
+    (root / "notes.txt").write_text("PAR1 at the start only, in a text of some length")
+
+
+OTHERS = ["day=1/000001_0", "day=2/000002_0", "notes.txt"]
+
+
+def test_parquet_files_without_an_ending_are_data_files(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    _hive_lake(root)
+    found = fsspeckit.Dataset(path).inspect()
+    assert (found["files"], found["rows"], list(found["other_files"])) == (10, 10, OTHERS)
+    notes = [check.detail for check in fsspeckit.Dataset(path).doctor().checks if check.name == "other files"]
+    assert len(notes) == 1
+    assert all(name in notes[0] for name in OTHERS)
+    others = {name: content for name, content in contents(root).items() if name in OTHERS}
+
+    source = numbers([2, 50], "new", day=["1", "1"])
+    result = io.merge(source, path, strategy="upsert", key_columns=["id"])
+    assert (result.inserted, result.updated, len(result.rewritten_files)) == (1, 1, 1)
+    assert io.delete(path, where="id IN (3, 103)").deleted == 2
+    assert io.update(path, set={"v": "'set'"}, where="id = 104").updated == 1
+    rows = [(0, "old"), (1, "old"), (2, "new"), (4, "old"), (50, "new"), *((n, "old") for n in (100, 101, 102))]
+    rows.append((104, "set"))
+    assert look(root) == sorted(rows, key=repr)
+    assert sorted(io.read_parquet(path, columns=["id", "v"]).to_pylist(), key=repr) == [
+        {"id": id_, "v": v} for id_, v in sorted(rows, key=repr)
+    ]
+    io.compact_parquet_dataset(path, target_rows_per_file=1000)
+    assert len(data_files(root)) == 2
+    assert look(root) == sorted(rows, key=repr)
+    assert {name: content for name, content in contents(root).items() if name in OTHERS} == others
+
+
+def test_versions_of_files_without_an_ending_are_kept(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    put(root / "000000_0", numbers([1, 2]))
+    before = io.keep_history(path)
+    io.delete(path, where="id = 1")
+    assert look(root) == [(2, "old")]
+    assert io.read_parquet(path, version=before).num_rows == 2
+    io.restore(path, version=before)
+    assert look(root) == [(1, "old"), (2, "old")]
+
+
+def test_a_file_that_is_complete_now_is_looked_at_again(io: Any, tmp_path: Path) -> None:
+    """Another program writes a file piece by piece; half of it is not a data file."""
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    put(root / "a.parquet", numbers([1]))
+    content = put(tmp_path / "x", numbers([2, 3])).read_bytes()
+    (root / "000000_0").write_bytes(content[:-4] + b"????")
+    os.utime(root / "000000_0", (1, 1))
+    assert io.merge(numbers([1], "new"), path, **UPSERT).total == 1
+    (root / "000000_0").write_bytes(content)
+    result = io.merge(numbers([1, 2], "newer"), path, **UPSERT)
+    assert (result.inserted, result.updated, result.total) == (0, 2, 3)
+
+
+def test_an_encrypted_file_without_an_ending_is_an_error(io: Any, tmp_path: Path) -> None:
+    path = put(tmp_path / "d" / "000000_0", numbers([1]))
+    content = path.read_bytes()
+    path.write_bytes(b"PARE" + content[4:-4] + b"PARE")
+    with pytest.raises(OSError, match=r"000000_0.*encrypted"):
+        io.merge(numbers([1]), str(tmp_path / "d"), **UPSERT)

@@ -28,7 +28,7 @@ from fsspeckit.common.errors import (
     FsspeckitError,
     OutcomeUnknownError,
 )
-from fsspeckit.common.text import counted
+from fsspeckit.common.text import counted, is_storable
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, OutdatedViewError, Publish, check_is_possible
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.listing import View
@@ -396,7 +396,8 @@ class Transaction:
             _logger.info("the files of commit %d are not added to the footer index: %s", record.seq, error)
             return
         gone = {item.path for item in record.retire}
-        paths = {*self._files.keys(), *(item.path for item in record.publish)} - gone
+        kept = (*self._files.keys(), *(entry.path for entry in self._view.others if is_storable(entry.path)))
+        paths = {*kept, *(item.path for item in record.publish)} - gone
         index.save(self._log.sidecar, record.seq, published, lambda: text_array(sorted(paths)))
 
     def rebuild_index(self, files: Iterable[DataFile]) -> None:
