@@ -17,7 +17,7 @@ import pytest
 import fsspeckit
 from conformance.effort import for_each
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
-from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
 from inside import (
     I32,
     I64,
@@ -374,3 +374,61 @@ def test_an_encrypted_file_without_an_ending_is_an_error(io: Any, tmp_path: Path
     path.write_bytes(b"PARE" + content[4:-4] + b"PARE")
     with pytest.raises(OSError, match=r"000000_0.*encrypted"):
         io.merge(numbers([1]), str(tmp_path / "d"), **UPSERT)
+
+
+def _two_spellings(root: Path) -> None:
+    """Most files have `Name`; one has `name`, with a narrower type."""
+    for number, id_ in enumerate((1, 2)):
+        put(root / f"{number}.parquet", pa.table({"id": [id_], "Name": pa.array([10 * id_], pa.int64())}))
+    put(root / "2.parquet", pa.table({"name": pa.array([30], pa.int32()), "id": [3]}))
+
+
+REFUSED: dict[str, Callable[[Any, str], Any]] = CHANGES | {
+    "merge": lambda io, path: io.merge(pa.table({"id": [1], "Name": [1]}), path, **UPSERT),
+    "delete": lambda io, path: io.delete(path, where="id = 1"),
+    "merge as a source": lambda io, path: io.merge(path, f"{path}-target", **UPSERT),
+}
+del REFUSED["append"]
+
+
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
+def test_columns_that_differ_only_in_case_are_refused(
+    io: Any, tmp_path: Path, change: Callable[[Any, str], Any]
+) -> None:
+    _two_spellings(tmp_path / "d")
+    before = tree_of(tmp_path)
+    with pytest.raises(SchemaMismatchError, match=r"'Name' of 0.parquet and 'name' of 2.parquet differ only in case"):
+        change(io, str(tmp_path / "d"))
+    assert tree_of(tmp_path) == before
+
+
+def test_columns_that_differ_only_in_case_are_joined(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    _two_spellings(root)
+    both = io.read_parquet(path, columns=["id", "Name", "name"]).sort_by("id")
+    assert both.to_pydict() == {"id": [1, 2, 3], "Name": [10, 20, None], "name": [None, None, 30]}
+    assert sorted(io.read_parquet(path, columns=["id"], filters="id > 1")["id"].to_pylist()) == [2, 3]
+    assert set(fsspeckit.Dataset(path).inspect()["schema"]) == {"id", "Name", "name"}
+
+    joining = {"target_rows_per_file": 1, "columns_ignore_case": True}
+    plan = io.compact_parquet_dataset(path, dry_run=True, **joining)
+    assert [[name.rpartition("/")[2] for name in group] for group in plan["planned_groups"]] == [["2.parquet"]]
+    result = io.compact_parquet_dataset(path, **joining)
+    assert (result["compacted_file_count"], result["after_row_count"]) == (1, 3)
+    assert {name for file in data_files(root) for name in pq.read_schema(file).names} == {"id", "Name"}
+    rows = io.read_parquet(path).sort_by("id")
+    assert rows.to_pydict() == {"id": [1, 2, 3], "Name": [10, 20, 30]}
+    assert bag(duckdb_rows(data_files(root), ["id", "Name"])) == bag(rows_of(rows))
+    assert io.compact_parquet_dataset(path, **joining)["compacted_file_count"] == 0
+
+
+def test_two_columns_of_one_file_that_differ_only_in_case_stay_two(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    put(root / "a.parquet", pa.table({"id": [1], "Name": ["a"], "name": ["b"]}))
+    put(root / "b.parquet", pa.table({"id": [2], "name": ["c"]}))
+    io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)
+    rows = io.read_parquet(path).sort_by("id").to_pydict()
+    assert rows == {"id": [1, 2], "Name": ["a", None], "name": ["b", "c"]}
+    put(root / "c.parquet", pa.table({"id": [3], "NAME": ["d"]}))
+    with pytest.raises(SchemaMismatchError, match=r"'NAME' of c\.parquet .*Rename one"):
+        io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)

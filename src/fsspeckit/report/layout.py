@@ -97,7 +97,7 @@ def load_all_statistics(place: Place, progress: Progress = None) -> Snapshot:
 
         def load(columns: Sequence[str]) -> Snapshot:
             on_done = reporter.stage("footers", len(view.files))
-            return load_snapshot(place.storage, view, stats_for=columns, on_done=on_done)
+            return load_snapshot(place.storage, view, stats_for=columns, on_done=on_done, read=())
 
         snapshot = load(names)
         all_names = snapshot.schema.names if snapshot.schema is not None else []
