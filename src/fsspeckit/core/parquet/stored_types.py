@@ -176,6 +176,7 @@ def fitted(own: Column, produced: Column) -> list[Struct] | None:
     They fit if both have the same tree, or if each leaf has the same levels, as in lists with and without a middle
     group. The physical type of INT96 and of decimals is that of the values.
     """
+    own = [own[0] | {SchemaField.name: produced[0][SchemaField.name]}, *own[1:]]  # a column can be renamed
     if [*map(_children, own)] == [*map(_children, produced)]:
         found = [_overlaid(mine, other) for mine, other in zip(own, produced, strict=True)]
         return None if None in found else [element for element in found if element is not None]
