@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import StorageError, StoragePermissionError
@@ -46,8 +48,8 @@ def data_files(store: Store, path: str) -> set[str]:
 
 def raw_ids(store: Store, path: str) -> Counter[int]:
     """What a reader sees that only lists the folder."""
-    io = PyarrowDatasetIO(filesystem=store.filesystem())
-    return sum((ids(io.read_parquet(name)) for name in data_files(store, path)), Counter())
+    fs = store.filesystem()
+    return sum((ids(pq.read_table(name, filesystem=fs)) for name in data_files(store, path)), Counter())
 
 
 def refusing(status: int, code: str, share: float, seen: list[str], rng: random.Random) -> Callable[..., Any]:
@@ -192,3 +194,36 @@ def test_wrong_secrets_and_regions_are_named_on_the_first_read(
     ):
         with pytest.raises(StoragePermissionError, match=expected):
             run()
+
+
+def denying_deletions(request: Request) -> Answer:
+    if request.kind != "DELETE":
+        return request.forward()
+    keys = re.findall(rb"<Key>([^<]*)</Key>", request.body)
+    failed = b"".join(b"<Error><Key>%s</Key><Code>AccessDenied</Code></Error>" % key for key in keys)
+    return Answer(200, {"Content-Type": "application/xml"}, b"<DeleteResult>" + failed + b"</DeleteResult>")
+
+
+def test_a_writer_that_may_not_delete_is_refused_before_its_first_commit(
+    s3_server: Store, s3_bucket: str, proxy: Proxy
+) -> None:
+    path, proxy.rule = f"{s3_bucket}/lake/ds", denying_deletions
+    with pytest.raises(StoragePermissionError, match="may create objects, but not delete them"):
+        io_of(s3_server.through(proxy)).write_dataset(rows(1), path)
+    assert not data_files(s3_server, path)
+
+
+def test_a_result_says_that_replaced_files_are_still_there(s3_server: Store, s3_bucket: str, proxy: Proxy) -> None:
+    """The permission was taken away later. Nothing but the result would tell before other readers do."""
+    path, denied = f"{s3_bucket}/lake/ds", io_of(s3_server.through(proxy))
+    assert denied.write_dataset(rows(1, 2, 3), path).published
+    proxy.rule = denying_deletions
+    result = denied.merge(rows(3, 4, v="changed"), path, **KEYS)
+    assert not result.published
+    assert "recover" in str(result)
+    assert ids(denied.read_parquet(path)) == Counter([1, 2, 3, 4])
+    assert raw_ids(s3_server, path) == Counter([1, 1, 2, 2, 3, 3, 4])
+    with pytest.raises(StoragePermissionError):
+        denied.delete(path, where="id = 1")
+    assert io_of(s3_server).recover(path).replayed
+    assert raw_ids(s3_server, path) == Counter([1, 2, 3, 4])

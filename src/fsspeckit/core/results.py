@@ -59,9 +59,17 @@ class _MergeView(ResultView):
         return {name: int(self[name]) for name in ("inserted", "updated", "deleted", "total")}
 
 
+def _unpublished(published: bool) -> list[tuple[str, str]]:
+    return [] if published else [("published", "no: other readers see old and new rows; run `fsspeckit recover`")]
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MergeResult(_MergeView):
-    """Counts and files of a finished merge, delete or update."""
+    """Counts and files of a finished merge, delete or update.
+
+    If not ``published``, the change is committed, but the storage refused to publish or remove some files: other
+    readers see rows of both states until the next operation, or `recover`, finishes it.
+    """
 
     strategy: str
     source_count: int
@@ -82,6 +90,7 @@ class MergeResult(_MergeView):
     stale: int = 0
     moved: int = 0
     operation: RowOperation = "merge"
+    published: bool = True
 
     @property
     def total(self) -> int:
@@ -103,6 +112,7 @@ class MergeResult(_MergeView):
             ("strategy", self.strategy) if is_merge else ("operation", f"{self.operation}{detail}"),
             *self._count_lines(),
             ("files", self._file_counts()),
+            *_unpublished(self.published),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
         ]
 
@@ -112,7 +122,7 @@ class WriteResult(ResultView):
     """Files and rows of a write; of a dry run, those that it would write.
 
     ``replaced`` is the number of rows that ``replace_where`` removed, ``None`` without it. ``skipped`` says that
-    nothing was written, because the dataset exists and the mode is ``"ignore"``.
+    nothing was written, because the dataset exists and the mode is ``"ignore"``. ``published`` as in `MergeResult`.
     """
 
     mode: str
@@ -127,6 +137,7 @@ class WriteResult(ResultView):
     replaced: int | None = None
     skipped: bool = False
     path: str = ""
+    published: bool = True
 
     def _lines(self) -> list[tuple[str, str]]:
         size = sum(file.size_bytes or 0 for file in self.files)
@@ -137,6 +148,7 @@ class WriteResult(ResultView):
             ("rows", f"{self.rows:,}"),
             *([] if self.replaced is None else [("replaced rows", f"{self.replaced:,}")]),
             ("files", f"{len(self.files):,} {written}{rewritten}, {len(self.deleted_files):,} removed"),
+            *_unpublished(self.published),
             *([] if self.dry_run else [("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})")]),
         ]
 
@@ -250,6 +262,7 @@ class MaintenanceResult(ResultView):
     """The result of `compact`, `optimize` or `deduplicate`; with ``dry_run``, what it would do.
 
     ``details`` has the keys of one operation, such as ``zorder_columns``. They are keys of the result like the others.
+    ``published`` as in `MergeResult`.
     """
 
     operation: str
@@ -270,6 +283,7 @@ class MaintenanceResult(ResultView):
     commits: list[int] = field(default_factory=list)
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
+    published: bool = True
 
     @property
     def estimated_after_file_count(self) -> int:
@@ -295,6 +309,7 @@ class MaintenanceResult(ResultView):
             (done, rewritten),
             ("skipped", counted(len(self.skipped_files), "file")),
             *self._detail_lines(),
+            *_unpublished(self.published),
         ]
         commits = counted(len(self.commits), "commit")
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({commits})")]

@@ -384,6 +384,7 @@ def _as_result(
         stale=prepared.stale,
         moved=prepared.moved,
         operation=prepared.operation,
+        published=commit is None or commit.published,
     )
 
 
