@@ -17,6 +17,7 @@ import pytest
 
 from fsspeckit.common.errors import StorageError, StoragePermissionError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from stores.conftest import Count
 from stores.proxy import Answer, Proxy, Request, error
 from stores.servers import Store
 
@@ -63,21 +64,22 @@ def refusing(status: int, code: str, share: float, seen: list[str], rng: random.
 
 
 def test_conditional_writes_that_conflict_are_sent_again(
-    s3_server: Store, s3_bucket: str, proxy: Proxy, rng: random.Random
+    s3_server: Store, s3_bucket: str, proxy: Proxy, count: Count
 ) -> None:
     """409 says that another request was faster, or none; only 412 says that the object exists."""
     path, refused = f"{s3_bucket}/lake/ds", list[str]()
-    proxy.rule = refusing(409, "ConditionalRequestConflict", 0.4, refused, rng)
+    proxy.rule = refusing(409, "ConditionalRequestConflict", 0.4, refused, random.Random(1))
     io = io_of(s3_server.through(proxy))
     for number in range(12):
         io.write_dataset(rows(number), path)
         io.merge(rows(number, v="again"), path, **KEYS)
     assert len(refused) > 10
+    count("commits with 40 percent of conditional writes answered 409", 24)
     assert ids(io_of(s3_server).read_parquet(path)) == Counter(range(12))
 
 
 def test_lost_answers_leave_the_old_or_the_new_rows(
-    s3_server: Store, s3_bucket: str, proxy: Proxy, rng: random.Random
+    s3_server: Store, s3_bucket: str, proxy: Proxy, rng: random.Random, count: Count
 ) -> None:
     """Of every eighth request that writes, the answer is lost, or the request itself."""
     path, lost = f"{s3_bucket}/lake/ds", 0
@@ -105,6 +107,7 @@ def test_lost_answers_leave_the_old_or_the_new_rows(
     io_of(s3_server).recover(path)
     found = raw_ids(s3_server, path)
     assert lost > 5
+    count("commits with every eighth write lost", 16)
     assert found - expected == Counter(number for number in found - expected if number in unknown)
     assert not expected - found
     assert ids(io_of(s3_server).read_parquet(path)) == found
@@ -140,7 +143,7 @@ class SlowCopies:
 
 @pytest.mark.parametrize("answers", [True, False], ids=["waits", "connection lost"])
 def test_smoke_of_a_copy_that_ends_after_its_file_was_removed(
-    s3_server: Store, s3_bucket: str, proxy: Proxy, answers: bool
+    s3_server: Store, s3_bucket: str, proxy: Proxy, answers: bool, count: Count
 ) -> None:
     """The writer waits for the copy, while others finish its commit; or its connection fails and it sends it again."""
     path = f"{s3_bucket}/lake/ds"
@@ -162,6 +165,7 @@ def test_smoke_of_a_copy_that_ends_after_its_file_was_removed(
     assert ids(io_of(s3_server).read_parquet(path)) == Counter([4])
     if not answers:
         io_of(s3_server).write_dataset(rows(5), path)
+    count("copies that end late", 1)
     expected = Counter([4] if answers else [4, 5])
     assert raw_ids(s3_server, path) == ids(io_of(s3_server).read_parquet(path)) == expected
 
