@@ -34,7 +34,6 @@ from fsspeckit.core.commit.tombstones import (
 )
 from fsspeckit.core.commit.tombstones import from_bytes as tombstones_from_bytes
 from fsspeckit.core.commit.tombstones import to_bytes as tombstones_to_bytes
-from fsspeckit.core.file_names import is_unique
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
@@ -436,9 +435,11 @@ class Log:
         """Store which files of a record that is being applied must not come back. This must precede its mark."""
         late = self._names("late", state) if record.retire else {}
         hit = any(item.path in late for item in record.retire)
-        if hit or (state.gone and not all(is_unique(item.path) for item in record.publish)):
-            gone = are_gone(record, late, self._names("gone", state))
-            self._set_slot("gone", record.seq, to_bytes(gone))
+        if hit or (state.gone and record.publish):
+            known = self._names("gone", state)
+            gone = are_gone(record, late, known)
+            if gone != known:
+                self._set_slot("gone", record.seq, to_bytes(gone))
             if late and not late.keys() - gone.keys():
                 self._remove_older(re.compile(r"late-(\d{20})", re.ASCII), record.seq)
         for kind, slot in (("late", state.late), ("gone", state.gone)):
