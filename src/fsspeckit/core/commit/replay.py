@@ -18,8 +18,7 @@ from fsspeckit.core.commit.file_kinds import is_data
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
 from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
-from fsspeckit.core.file_names import is_side_file
-from fsspeckit.core.file_names import is_unique
+from fsspeckit.core.file_names import is_side_file, is_unique
 from fsspeckit.core.result_view import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 from fsspeckit.core.storage.base import OWNER
