@@ -18,6 +18,7 @@ from fsspeckit.core.commit.file_list import MANY_FILES, FileList
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.nesting import INSIDE, check_contains_no_dataset
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.record import Identity, Published, Record
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_data_file, is_side_file
@@ -43,7 +44,7 @@ class View:
     ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder,
     ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers. ``emptied`` has the columns
     of a dataset that exists and has no file, because the last commit has removed the last one. ``is_lost``: there is no
-    file, although the last commit left some.
+    file, although the last commit left some. ``partition_types`` are the recorded types of the partition columns.
     """
 
     root: str
@@ -57,6 +58,7 @@ class View:
     index: FooterIndex | None = field(default=None, repr=False, compare=False)
     emptied: Emptied | None = field(default=None, repr=False, compare=False)
     is_lost: bool = False
+    partition_types: PartitionTypes | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_missing(self) -> bool:
@@ -171,7 +173,9 @@ def _list_once(
         except FileNotFoundError:
             return None  # a later commit has removed the record
         view = replace(view, exists=view.exists or emptied is not None, emptied=emptied, is_lost=is_lost)
-    return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
+    types = head.state.types_at(head.state.newest) if record is None else record.partition_types
+    types = types or head.state.types_at(head.state.newest)
+    return replace(view, index=FooterIndex(storage, head.sidecar, head.index), partition_types=types)
 
 
 def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | None = None) -> _Head:

@@ -19,6 +19,9 @@ from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, folded_until, oldest_expired, remove_expired
+from fsspeckit.core.commit.partition_types import MARK as TYPES
+from fsspeckit.core.commit.partition_types import PartitionTypes, recorded_types
+from fsspeckit.core.commit.partition_types import mark_of as mark_of_types
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.commit.seen_files import save_seen
 from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
@@ -60,7 +63,7 @@ class LogState:
     ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
     refresh after every commit. ``probed`` are the marks of `exclusive_create`. Rows of commits before ``anew`` are
     gone, because another program removed their files. ``tombstones`` are the slot of the newest list of files of
-    tombstones, and the number of these files.
+    tombstones, and the number of these files. ``types`` are the types of partition columns by the slot that set them.
     """
 
     records: tuple[int, ...] = ()
@@ -73,6 +76,7 @@ class LogState:
     probed: frozenset[str] = frozenset()
     anew: int = 0
     tombstones: tuple[int, int] = (0, 0)
+    types: tuple[tuple[int, PartitionTypes], ...] = ()
 
     @property
     def is_export_outdated(self) -> bool:
@@ -85,6 +89,11 @@ class LogState:
             if len(slots) != 1 or slots[0] < self.newest:
                 return True
         return False
+
+    def types_at(self, version: int) -> PartitionTypes | None:
+        """Return the types of the partition columns in a version. Before the first ones, those are the best guess."""
+        known = [(slot, types) for slot, types in self.types if slot >= self.anew]
+        return next((types for slot, types in reversed(known) if slot <= version), known[0][1] if known else None)
 
     @property
     def newest(self) -> int:
@@ -220,7 +229,8 @@ class Log:
         if not (exports or kept or probed or others):
             return state
         marks, kinds = tuple(sorted(exports)), frozenset(kept)
-        return replace(state, exports=marks, kept=kinds, probed=frozenset(probed), tombstones=newest_list(others))
+        state = replace(state, exports=marks, kept=kinds, probed=frozenset(probed))
+        return replace(state, tombstones=newest_list(others), types=recorded_types(others))
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:
@@ -386,6 +396,8 @@ class Log:
             self._set_slot("anew", record.seq)
         if record.tombstones is not None:
             self._set_tombstones(record.seq, record.tombstones)
+        if record.partition_types is not None:
+            self._set_types(record.seq, record.partition_types)
         self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
 
     def effective(self, state: LogState) -> list[int]:
@@ -456,6 +468,13 @@ class Log:
         unused = [name[0] for name in found if name is not None and int(name[1]) <= seq and name[0] not in wanted]
         self._storage.remove_many([join(self.tombstones_folder, name) for name in unused])
         self._storage.sync_dirs([self.folder, *([self.tombstones_folder] if found else [])])
+
+    def _set_types(self, seq: int, types: PartitionTypes) -> None:
+        """Store the types of the partition columns. Those of earlier commits stay for the versions that can be read."""
+        self._storage.write_bytes(join(self.folder, mark_of_types(seq, types)), b"")
+        state = self.state()
+        needed = max((slot for slot, _ in state.types if slot <= state.floor), default=0)
+        self._remove_older(TYPES, needed if state.retain else seq)
 
     def set_floor(self, seq: int) -> None:
         """Store durably that no version before a slot can be read."""

@@ -15,7 +15,8 @@ from fsspeckit.common.categories import same_categories
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, refuse_case_twins, same_storage
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.common.types import is_text
+from fsspeckit.core.dataset.snapshot import Snapshot, partition_schema
 from fsspeckit.core.dataset.source_keys import ONE_CHANGE_PER_KEY, KeyChoice, PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named, errors_name
 from fsspeckit.core.file_names import new_file_name
@@ -237,6 +238,12 @@ def partition_columns_of(snapshot: Snapshot, partition_by: Sequence[str] | None)
     return snapshot.partition_columns
 
 
+def text_folders(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the partition columns that are only in the names of folders and that are text."""
+    known = () if snapshot.schema is None else snapshot.schema.names
+    return tuple(field.name for field in partition_schema(snapshot) if field.name not in known and is_text(field.type))
+
+
 @dataclass(frozen=True, slots=True)
 class MergeSchemas:
     """Schemas of a merge.
@@ -247,6 +254,7 @@ class MergeSchemas:
         partitions: The partition columns.
         added: Columns that the target does not have yet.
         in_folders: Partition columns whose values are only in the names of folders.
+        text_folders: Those of them that are text in an existing dataset.
         updated: Columns that matched rows get from the source; ``None`` means all columns.
         written: Columns of the source that are written, to matched or to new rows.
     """
@@ -256,6 +264,7 @@ class MergeSchemas:
     partitions: tuple[str, ...]
     added: tuple[str, ...]
     in_folders: tuple[str, ...] = ()
+    text_folders: tuple[str, ...] = ()
     updated: tuple[str, ...] | None = None
     written: tuple[str, ...] = ()
 
@@ -301,7 +310,8 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     updated = request.update_columns
     if updated is None and any(name not in ours.names for name in body.names):
         updated = tuple(name for name in body.names if name in ours.names)
-    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated, tuple(ours.names))
+    written = tuple(ours.names)
+    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), text_folders(snapshot), updated, written)
 
 
 def columns_not_written(
