@@ -337,13 +337,18 @@ def _exact_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
         if render(found).to_pylist() != values.to_pylist():
             raise PartitionError("a text is not that of a folder")
         return found
-    if values.type != type_ and not any(test(values.type) and test(type_) for test in (is_number, _is_time)):
+    kinds = (is_number, _is_time, _is_instant)
+    if values.type != type_ and not any(test(values.type) and test(type_) for test in kinds):
         raise PartitionError("another kind of values")
     return exact_cast(values, type_)
 
 
 def _is_time(type_: pa.DataType) -> bool:
     return bool(pat.is_date(type_) or (pat.is_timestamp(type_) and type_.tz is None))
+
+
+def _is_instant(type_: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(type_) and type_.tz is not None)
 
 
 def _inferred(text: str) -> pa.DataType:
