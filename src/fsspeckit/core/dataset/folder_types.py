@@ -69,11 +69,23 @@ def settled(
     return (source.with_partition_types(pa.schema(convert)) if convert else source), snapshot
 
 
-def types_written(snapshot: Snapshot, partitions: Sequence[str], written: pa.Schema) -> PartitionTypes | None:
+def types_written(
+    snapshot: Snapshot, partitions: Sequence[str], source: Source, written: pa.Schema | None = None
+) -> PartitionTypes | None:
     """Return the types of the partition columns after a change of a settled snapshot with a source."""
     if snapshot.schema is None:
-        return PartitionTypes.of(pa.schema([written.field(name) for name in partitions]))
+        fields = [(written or source.schema).field(name) for name in partitions]
+        return PartitionTypes.of(pa.schema([_without_nanoseconds(field, source) for field in fields]))
     return snapshot.view.partition_types if snapshot.partition_columns else None
+
+
+def _without_nanoseconds(field: pa.Field, source: Source) -> pa.Field:
+    """Return a column of a new dataset with microseconds if its values have no more: few readers know nanoseconds."""
+    type_ = plain_partition_type(field.type)
+    if not pa.types.is_timestamp(type_) or type_.unit != "ns":
+        return field
+    shorter = pa.timestamp("us", type_.tz)
+    return field.with_type(shorter) if _fits(source, field.name, shorter) else field
 
 
 def _chosen(inferred: pa.DataType, texts: Sequence[str | None], field: pa.Field, source: Source) -> pa.DataType:

@@ -92,7 +92,7 @@ def apply_history(
             with vanished_file_is_conflict(place, "apply_changes"):
                 exchanged = rows.exchange_folder is not None
                 plan = (_plan_exchanged if exchanged else _plan)(engine, rows, place, snapshot, request, reporter)
-            types = types_written(snapshot, partition_columns_of(snapshot, request.partition_by), written)
+            types = types_written(snapshot, partition_columns_of(snapshot, request.partition_by), rows, written)
             return replace(plan, prepared=replace(plan.prepared, partition_types=types))
 
         return run_change(

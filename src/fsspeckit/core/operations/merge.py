@@ -382,7 +382,7 @@ def _prepare(
         reasons={change.file.path: change.reason for change in changes.files},
         stale=changes.stale,
         moved=changes.moved,
-        partition_types=types_written(snapshot, schemas.partitions, source.schema),
+        partition_types=types_written(snapshot, schemas.partitions, source),
     )
 
 

@@ -303,9 +303,9 @@ class _Work:
     @property
     def _partition_types(self) -> PartitionTypes | None:
         """The types of the partition columns after the write."""
-        existing, schema = self.existing, self.existing.source.schema
+        existing = self.existing
         sample = replace(existing.sample, schema=None) if self.request.replaces_all else existing.sample
-        return types_written(sample, existing.partitions, schema)
+        return types_written(sample, existing.partitions, existing.source)
 
     def result(
         self, outcomes: Sequence[Outcome] | None, publish: Sequence[Publish], commit: Commit | None, started: float
