@@ -105,7 +105,7 @@ def _plan(
     schemas = history_schemas(schema, snapshot, request, place.path, ordered=feed.ordered)
     rules = compile_rules(request.feed, feed.schema, snapshot)
     deletes = deleting_rows(rules, feed)
-    check_feed_values(feed, schemas, place.path, deletes)
+    check_feed_values(feed, schemas, request, place.path, deletes)
     check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source", "apply_changes")
     check_sequence(feed, request.sequence_by)
     old, reasons = _find_history(engine, feed, place, snapshot, schemas, request, reporter)

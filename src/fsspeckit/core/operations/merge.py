@@ -230,7 +230,11 @@ def _plan(
         schemas = schemas if tombstones is None else tombstones.widen(schemas)
         deletes = deleting_rows(rules, source)
         source.check_casts(
-            schemas.filled, operation=request.operation, path=place.path, without=deletes, keys=request.key_columns
+            schemas.stored_by(request),
+            operation=request.operation,
+            path=place.path,
+            without=deletes,
+            compared=schemas.compared,
         )
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":

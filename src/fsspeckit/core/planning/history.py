@@ -180,10 +180,20 @@ def _history_schema(
     return pa.schema([*kept, *added], metadata or None)
 
 
-def check_feed_values(source: Source, schemas: HistorySchemas, path: str, deletes: Mask | None) -> None:
+def check_feed_values(
+    source: Source, schemas: HistorySchemas, request: HistoryRequest, path: str, deletes: Mask | None
+) -> None:
     """Raise if a value of a change does not fit the type of the dataset; ``deletes`` marks changes without values."""
-    keys = [key.name for key in schemas.matching.keys]
-    source.check_casts(feed_columns(schemas), operation="apply_changes", path=path, without=deletes, keys=keys)
+    compared = ordering_columns(schemas, request)
+    source.check_casts(
+        feed_columns(schemas), operation="apply_changes", path=path, without=deletes, compared=compared
+    )
+
+
+def ordering_columns(schemas: HistorySchemas, request: HistoryRequest) -> pa.Schema:
+    """Return the keys and the sequence of the feed with the types of the dataset, which all changes must fit."""
+    start = schemas.rows.field(VALID_FROM).with_name(request.sequence_by)
+    return pa.schema([*(schemas.rows.field(key.name) for key in schemas.matching.keys), start])
 
 
 def feed_columns(schemas: HistorySchemas) -> pa.Schema:

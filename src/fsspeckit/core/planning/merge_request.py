@@ -15,6 +15,7 @@ from fsspeckit.common.categories import same_categories
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, refuse_case_twins, same_storage
+from fsspeckit.common.types import key_compare_type
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import ONE_CHANGE_PER_KEY, KeyChoice, PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named, errors_name
@@ -151,9 +152,10 @@ def validate_keys_and_schema(
     target_schema: pa.Schema | None,
     key_columns: str | Sequence[str],
     *,
-    schema_mode: SchemaMode = "strict",
+    schema_mode: SchemaMode = "widen",
     operation: RowOperation = "merge",
     path: str = "",
+    partial: bool = False,
 ) -> pa.Schema:
     """Check that key columns exist in source and target and that the schemas have a lossless common schema.
 
@@ -161,9 +163,11 @@ def validate_keys_and_schema(
         source_schema: Columns of the source.
         target_schema: Columns of the target's files, or ``None`` if the target does not exist.
         key_columns: The column or columns that identify a row.
-        schema_mode: ``"evolve"`` allows columns that only the source or only the target has.
+        schema_mode: ``"strict"`` keeps the types of the target, ``"widen"`` takes the common types, and ``"evolve"`` also
+            allows columns that only the source or only the target has.
         operation: The operation, for error messages.
         path: The dataset, for error messages.
+        partial: Whether the source may lack nullable columns in every mode.
 
     Returns:
         The schema of the target's files after the merge.
@@ -179,7 +183,13 @@ def validate_keys_and_schema(
         check_keys_exist(keys, target_schema.names, "target")
         remedy = _COLUMN_REMEDIES[operation]
         result = reconcile(
-            target_schema, source_schema, mode=schema_mode, operation=operation, path=path, remedy=remedy
+            target_schema,
+            source_schema,
+            mode=schema_mode,
+            operation=operation,
+            path=path,
+            remedy=remedy,
+            partial=partial,
         )
     for key in keys:
         key_type(result.field(key).type, key)
@@ -249,6 +259,7 @@ class MergeSchemas:
         in_folders: Partition columns whose values are only in the names of folders.
         updated: Columns that matched rows get from the source; ``None`` means all columns.
         written: Columns of the source that are written, to matched or to new rows.
+        checked: Key columns without a lossless common type, whose values in the source must fit their type in ``keys``.
     """
 
     body: pa.Schema
@@ -258,11 +269,21 @@ class MergeSchemas:
     in_folders: tuple[str, ...] = ()
     updated: tuple[str, ...] | None = None
     written: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+
+    def stored_by(self, request: MergeRequest) -> pa.Schema:
+        """Return the columns of files that get values of the source, which must fit.
+
+        A key of a matched row fits, since it is equal to one in a file; only inserts can bring others.
+        """
+        keys = () if request.rule.insert else request.key_columns
+        fields = [field for field in self.body if field.name in self.written and field.name not in keys]
+        return pa.schema(fields, self.body.metadata)
 
     @property
-    def filled(self) -> pa.Schema:
-        """The columns of files that get values of the source, which must fit."""
-        return pa.schema([field for field in self.body if field.name in self.written], self.body.metadata)
+    def compared(self) -> pa.Schema:
+        """The key columns whose values must fit the type in which they are compared, in all rows of the source."""
+        return pa.schema([(key.name, key.type) for key in self.keys if key.name in self.checked])
 
     @property
     def file_keys(self) -> tuple[KeyColumn, ...]:
@@ -282,14 +303,20 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     if not file_keys:
         raise ColumnNameError("all key columns are partition columns. Name at least one column that is in the files.")
     ours = without_columns(source, [*in_folders, *columns_not_written(request, source, partitions, known)])
-    mode = request.schema_mode
+    partial = request.update_columns is not None and not request.rule.insert
     if request.update_columns is not None:
         _check_update_columns(request, (*ours.names, *in_folders), (*known, *in_folders) if known else ())
-    if request.update_columns is not None and not request.rule.insert:
-        used = {*file_keys, *request.update_columns}
-        ours, mode = without_columns(ours, [name for name in ours.names if name not in used]), "evolve"
+    if partial:
+        used = {*file_keys, *(request.update_columns or ())}
+        ours = without_columns(ours, [name for name in ours.names if name not in used])
     body = validate_keys_and_schema(
-        ours, snapshot.schema, file_keys, schema_mode=mode, operation=request.operation, path=path
+        ours,
+        snapshot.schema,
+        file_keys,
+        schema_mode=request.schema_mode,
+        operation=request.operation,
+        path=path,
+        partial=partial,
     )
     if snapshot.schema is None or not body.equals(snapshot.schema):
         check_writable(body, request.operation)
@@ -297,11 +324,12 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
         folders = [source.field(name) for name in in_folders]
         refuse_case_twins([*folders, *snapshot.schema], [*folders, *body], f"{request.operation} of {path}")
     added = tuple(name for name in body.names if known and name not in known)
-    keys = tuple(_key_column(name, body, source) for name in request.key_columns)
+    keys, checked = _key_columns(request.key_columns, source, snapshot.schema)
     updated = request.update_columns
     if updated is None and any(name not in ours.names for name in body.names):
         updated = tuple(name for name in body.names if name in ours.names)
-    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated, tuple(ours.names))
+    written = tuple(ours.names)
+    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated, written, checked)
 
 
 def columns_not_written(
@@ -339,9 +367,20 @@ def _check_update_columns(request: MergeRequest, source: Sequence[str], known: S
         raise ColumnNameError(f"update_columns names the key column(s) {keys}, which do not change. Leave them out.")
 
 
-def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
-    schema = body if name in body.names else source
-    return KeyColumn(name, key_type(schema.field(name).type, name))
+def _key_columns(
+    names: Sequence[str], source: pa.Schema, target: pa.Schema | None
+) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
+    """Return the key columns with the types in which they are compared, and those whose values may not fit it."""
+    keys, checked = [], []
+    for name in names:
+        type_ = key_type(source.field(name).type, name)
+        if target is not None and name in target.names:
+            common, may_not_fit = key_compare_type(key_type(target.field(name).type, name), type_)
+            assert common is not None  # the schemas have been reconciled
+            type_ = common
+            checked += [name] if may_not_fit else []
+        keys.append(KeyColumn(name, type_))
+    return tuple(keys), tuple(checked)
 
 
 def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
