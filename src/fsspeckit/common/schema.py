@@ -7,8 +7,10 @@ columns, nullability and error messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as pat
 
@@ -89,7 +91,7 @@ def check_fit(
     *,
     operation: str,
     path: str,
-    row_number: Callable[[int], int] = int,
+    rows: Sequence[int] | npt.NDArray[np.int64] | None = None,
 ) -> None:
     """Raise if a value of a source column cannot be stored in a column without loss.
 
@@ -98,7 +100,7 @@ def check_fit(
         field: The stored column.
         operation: The operation, for errors.
         path: The dataset, for errors.
-        row_number: Returns the number of the source row, counted from 0, of a position in ``column``.
+        rows: The numbers of the source rows, counted from 0, if they are not the positions in ``column``.
 
     Raises:
         SchemaMismatchError: It names the column, the first such value and its row.
@@ -114,31 +116,47 @@ def check_fit(
     """  # noqa: E501 - the message is one line
     for start in range(0, len(column), _CHECKED_ROWS):
         part = column.slice(start, _CHECKED_ROWS)
-        error = _misfit(part, field)
-        if error is None:
+        if (reason := _misfit(part, field)) is None:
             continue
-        low, high = 0, len(part)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if _misfit(part.slice(low, middle - low), field) is None else (low, middle)
-        single = _misfit(part.slice(low, 1), field)
-        where = _where(operation, path)
+        at = _first_misfit(part, field)
+        where, single = _where(operation, path), _misfit(part.slice(at, 1), field)
         if single is None:  # only many values together do not fit, such as those of a dictionary with few codes
             raise SchemaMismatchError(
-                f"{where}: column {field.name!r} cannot be cast from {column.type} to {field.type} without loss: {error}."
+                f"{where}: column {field.name!r} cannot be cast from {column.type} to {field.type} without loss: "
+                f"{reason}. Cast it before if the loss is intended."
             )
-        what = f"the value {_shown(part[low])} of column {field.name!r} ({column.type}) in source row "
-        raise SchemaMismatchError(
-            f"{where}: {what}{row_number(start + low):,}, counted from 0, cannot be stored as {field.type}"
-            f"{'' if field.nullable else ' not null'} without loss: {str(single).rstrip('.')}. "
-            f"Nothing was changed. {_misfit_remedy(column.type, field)}"
+        number = start + at if rows is None else int(rows[start + at])
+        raise _misfit_error(where, part[at], field, number, single)
+
+
+def _first_misfit(column: pa.ChunkedArray, field: pa.Field) -> int:
+    """Return the position of the first value that does not fit."""
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _misfit(column.slice(low, middle - low), field) is None else (low, middle)
+    return low
+
+
+def _misfit_error(where: str, value: pa.Scalar, field: pa.Field, row: int, reason: str) -> SchemaMismatchError:
+    if not value.is_valid and not field.nullable:
+        return SchemaMismatchError(
+            f"{where}: column {field.name!r} must not be null but contains nulls, first in source row {row:,}, counted "
+            "from 0. Nothing was changed. Fill or drop these rows first."
         )
+    may_widen = not has_categories(field) and common_type(field.type, value.type) not in (None, field.type)
+    remedy = 'or widen the column with schema_mode="widen"' if may_widen else "or leave it out"
+    return SchemaMismatchError(
+        f"{where}: the value {_shown(value)} of column {field.name!r} ({value.type}) in source row {row:,}, counted from "
+        f"0, cannot be stored as {field.type} without loss: {reason.rstrip('.')}. Nothing was changed. Correct the row, "
+        f"{remedy}."
+    )
 
 
-def _misfit(column: pa.ChunkedArray, field: pa.Field) -> Exception | None:
+def _misfit(column: pa.ChunkedArray, field: pa.Field) -> str | None:
     """Return why a value does not fit, or None if all do."""
     if column.null_count and not field.nullable:
-        return ValueError("the column must not be null")
+        return "the column must not be null"
     if column.type.equals(field.type) and not has_categories(field):
         return None
     try:
@@ -147,7 +165,7 @@ def _misfit(column: pa.ChunkedArray, field: pa.Field) -> Exception | None:
         for chunk in () if has_categories(field) else column.chunks:
             exact_cast(chunk, field.type, fill_missing=True)
     except pa.ArrowException as error:
-        return error
+        return str(error)
     return None
 
 
@@ -157,12 +175,6 @@ def _shown(value: pa.Scalar) -> str:
     except (ValueError, OverflowError):  # Python has no such time
         text = str(value.cast(pa.string()).as_py())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _misfit_remedy(source: pa.DataType, field: pa.Field) -> str:
-    if not has_categories(field) and common_type(field.type, source) not in (None, field.type):
-        return 'Correct or leave out the row, or widen the column with schema_mode="widen".'
-    return "Correct or leave out the row."
 
 
 def reconcile(
@@ -192,8 +204,8 @@ def reconcile(
         partial: Whether the source may lack nullable columns in every mode.
 
     Raises:
-        SchemaMismatchError: Columns differ, values of one type cannot be stored as the other, or a new column or field differs from
-            another one only in case.
+        SchemaMismatchError: Columns differ, values of one type cannot be stored as the other, or a new column or field
+            differs from another one only in case.
 
     Examples:
         >>> import pyarrow as pa

@@ -160,7 +160,8 @@ class Source:
 
         ``without`` marks rows that are not written, so that only their values in the columns ``compared`` must fit.
         """
-        rows = None if without is None else np.flatnonzero(~without)
+        written = None if without is None else ~without
+        rows = None if written is None else np.flatnonzero(written)
         for field in compared or ():
             if self._differs(field):
                 check_fit(self.columns([field.name])[field.name], field, operation=operation, path=path)
@@ -168,11 +169,8 @@ class Source:
             if field.name not in self.schema.names or not self._differs(field):
                 continue
             column = self.columns([field.name])
-            if rows is None:
-                check_fit(column[field.name], field, operation=operation, path=path)
-            else:
-                written = filter_rows(column, ~without)[field.name]
-                check_fit(written, field, operation=operation, path=path, row_number=lambda at: int(rows[at]))
+            some = column if written is None else filter_rows(column, written)
+            check_fit(some[field.name], field, operation=operation, path=path, rows=rows)
 
     def _differs(self, field: pa.Field) -> bool:
         own = self.schema.field(field.name)

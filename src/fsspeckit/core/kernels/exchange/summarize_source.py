@@ -123,20 +123,18 @@ class CheckCasts:
         """Check the rows of one piece."""
         return self.check(piece.read(), piece.first_row)
 
-    def check(self, table: pa.Table, first_row: int, written: npt.NDArray[np.bool_] | None = None) -> ValueFailure | None:
+    def check(
+        self, table: pa.Table, first_row: int, written: npt.NDArray[np.bool_] | None = None
+    ) -> ValueFailure | None:
         """Check the rows of a table, or those of them that are ``written``."""
-        rows = np.arange(table.num_rows) if written is None else np.flatnonzero(written)
+        numbers = first_row + (np.arange(table.num_rows) if written is None else np.flatnonzero(written))
         kept = table if written is None else filter_rows(table, written)
-        fields = [(field, table, None) for field in self.compared or ()] + [(field, kept, rows) for field in self.schema]
-        for number, (field, some, numbers) in enumerate(fields):
+        all_rows = first_row + np.arange(table.num_rows)
+        columns = [(field, table, all_rows) for field in self.compared or ()]
+        columns += [(field, kept, numbers) for field in self.schema]
+        for number, (field, some, rows) in enumerate(columns):
             try:
-                check_fit(
-                    some[field.name],
-                    field,
-                    operation=self.operation,
-                    path=self.path,
-                    row_number=lambda at, of=numbers: first_row + (at if of is None else int(of[at])),
-                )
+                check_fit(some[field.name], field, operation=self.operation, path=self.path, rows=rows)
             except SchemaMismatchError as error:
                 return number, error
         return None
