@@ -147,9 +147,9 @@ def _misfit_error(where: str, value: pa.Scalar, field: pa.Field, row: int, reaso
     may_widen = not has_categories(field) and common_type(field.type, value.type) not in (None, field.type)
     remedy = 'or widen the column with schema_mode="widen"' if may_widen else "or leave it out"
     return SchemaMismatchError(
-        f"{where}: the value {_shown(value)} of column {field.name!r} ({value.type}) in source row {row:,}, counted from "
-        f"0, cannot be stored as {field.type} without loss: {reason.rstrip('.')}. Nothing was changed. Correct the row, "
-        f"{remedy}."
+        f"{where}: the value {_shown(value)} of column {field.name!r} ({value.type}) in source row {row:,}, counted "
+        f"from 0, cannot be stored as {field.type} without loss: {reason.rstrip('.')}. Nothing was changed. "
+        f"Correct the row, {remedy}."
     )
 
 
