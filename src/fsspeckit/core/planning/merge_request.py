@@ -278,7 +278,7 @@ class MergeSchemas:
         in_folders: Partition columns whose values are only in the names of folders.
         updated: Columns that matched rows get from the source; ``None`` means all columns.
         written: Columns of the source that are written, to matched or to new rows.
-        checked: Key columns without a lossless common type, whose values in the source must fit their type in ``keys``.
+        compared: Columns whose values in all rows of the source must fit, in the types in which they are compared.
         changes: The columns of the target that are added or become wider, if rows are written.
         evolve_files: Which files get them, as the caller says.
     """
@@ -290,7 +290,7 @@ class MergeSchemas:
     in_folders: tuple[str, ...] = ()
     updated: tuple[str, ...] | None = None
     written: tuple[str, ...] = ()
-    checked: tuple[str, ...] = ()
+    compared: pa.Schema = field(default_factory=lambda: pa.schema([]))
     changes: tuple[SchemaChange, ...] = ()
     evolve_files: EvolveFiles | None = None
 
@@ -302,11 +302,6 @@ class MergeSchemas:
         keys = () if request.rule.insert else request.key_columns
         fields = [field for field in self.body if field.name in self.written and field.name not in keys]
         return pa.schema(fields, self.body.metadata)
-
-    @property
-    def compared(self) -> pa.Schema:
-        """The key columns whose values must fit the type in which they are compared, in all rows of the source."""
-        return pa.schema([(key.name, key.type) for key in self.keys if key.name in self.checked])
 
     @property
     def file_keys(self) -> tuple[KeyColumn, ...]:
@@ -347,7 +342,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
         folders = [source.field(name) for name in in_folders]
         refuse_case_twins([*folders, *snapshot.schema], [*folders, *body], f"{request.operation} of {path}")
     added = tuple(name for name in body.names if known and name not in known)
-    keys, checked = _key_columns(request.key_columns, source, snapshot.schema)
+    keys, compared = _key_columns(request.key_columns, source, snapshot.schema)
     updated = request.update_columns
     if updated is None and any(name not in ours.names for name in body.names):
         updated = tuple(name for name in body.names if name in ours.names)
@@ -361,7 +356,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
         tuple(in_folders),
         updated,
         written,
-        checked,
+        compared,
         changes,
         request.evolve_files,
     )
@@ -421,18 +416,18 @@ def _check_update_columns(request: MergeRequest, source: Sequence[str], known: S
 
 def _key_columns(
     names: Sequence[str], source: pa.Schema, target: pa.Schema | None
-) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
+) -> tuple[tuple[KeyColumn, ...], pa.Schema]:
     """Return the key columns with the types in which they are compared, and those whose values may not fit it."""
-    keys, checked = [], []
+    keys, compared = [], []
     for name in names:
         type_ = key_type(source.field(name).type, name)
         if target is not None and name in target.names:
             common, may_not_fit = key_compare_type(key_type(target.field(name).type, name), type_)
             assert common is not None  # the schemas have been reconciled
             type_ = common
-            checked += [name] if may_not_fit else []
+            compared += [(name, type_)] if may_not_fit else []
         keys.append(KeyColumn(name, type_))
-    return tuple(keys), tuple(checked)
+    return tuple(keys), pa.schema(compared)
 
 
 def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
