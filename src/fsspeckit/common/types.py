@@ -74,8 +74,8 @@ def stored_type(target: pa.DataType, source: pa.DataType, *, evolve: bool = Fals
     return _common(target, source, _Rules(evolve=evolve, checked=True, keep=True))
 
 
-def key_compare_type(target: pa.DataType, source: pa.DataType) -> tuple[pa.DataType | None, bool]:
-    """Return the type in which keys of two types are compared, and whether the values must be checked to fit it.
+def key_compare_type(target: pa.DataType, source: pa.DataType) -> tuple[pa.DataType, bool]:
+    """Return the type in which keys of two types that can be stored as the first are compared, and if they may not fit.
 
     All integers fit a decimal. Without a lossless common type it is the type of the target, which the values must fit,
     and so it is for times: the years of a dataset can be beyond the range of a finer unit.
@@ -89,11 +89,11 @@ def key_compare_type(target: pa.DataType, source: pa.DataType) -> tuple[pa.DataT
     """
     a, b = unwrapped(target), unwrapped(source)
     if pat.is_temporal(a) and a != b:
-        return stored_type(a, b), True
+        return a, True
     common = common_type(a, b)
     if common is None and pat.is_integer(a) and pat.is_integer(b):
         common = pa.decimal128(20, 0)
-    return (common, False) if common is not None else (common_type(a, b, checked=True), True)
+    return (common, False) if common is not None else (common_type(a, b, checked=True) or a, True)
 
 
 def same_storage(a: pa.DataType, b: pa.DataType) -> bool:
@@ -120,6 +120,20 @@ def is_text(type_: pa.DataType) -> bool:
 def is_bytes(type_: pa.DataType) -> bool:
     """Return whether a type is any of the variable-length binary types."""
     return bool(pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_))
+
+
+def extension_name(type_: pa.DataType) -> str:
+    """Return the name of an extension type, or an empty string."""
+    return str(type_.extension_name) if isinstance(type_, pa.BaseExtensionType) else ""
+
+
+def converts_extension(target: pa.DataType, source: pa.DataType) -> bool:
+    """Return whether values convert between JSON or UUID and texts or bytes; the caller must check the values."""
+    names, plain = {extension_name(target), extension_name(source)}, unwrapped(source)
+    plain = unwrapped(target) if extension_name(source) else plain
+    if names not in ({"arrow.json", ""}, {"arrow.uuid", ""}):
+        return False
+    return is_text(plain) or is_bytes(plain) or (pat.is_fixed_size_binary(plain) and "arrow.uuid" in names)
 
 
 def is_view(type_: pa.DataType) -> bool:
@@ -181,7 +195,7 @@ def _common(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataT
     if pat.is_null(target):
         return target if rules.keep else source
     if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
-        return None
+        return target if rules.checked and converts_extension(target, source) else None
     if unwrapped(target) is not target or unwrapped(source) is not source:
         return _common_encoded(target, source, rules)
     if is_number(target) and is_number(source):

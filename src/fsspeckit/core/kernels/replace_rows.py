@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from fsspeckit.common.bridge import empty_table
 from fsspeckit.common.int96 import int96_columns, same_int96
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.common.stored_types import marks_of, with_marks_of
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows, selects_exactly
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.batches import fits_in_memory
@@ -169,11 +170,12 @@ class _Output:
         """Return a writer with the options of the input. Unless types change, the stored schema is copied."""
         options, sink = self._options(sample), self.storage.open_output(self.staged)
         if self.task.recast:
-            schema = self.task.schema
+            schema = with_marks_of(self.task.schema, self.task.file.schema)
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(sink, schema, options, metadata)
         options["store_schema"] = False
         schema = same_int96(sample.schema.remove_metadata(), self.task.schema)
+        schema = with_marks_of(schema, self.task.file.schema)
         return StagedFile(sink, schema, options, self._metadata())
 
     def _options(self, sample: pa.Table) -> WriterOptions:
@@ -201,8 +203,9 @@ def _keeps_rows(task: RewriteTask) -> bool:
     options, groups = task.options, task.file.row_groups
     if task.change.hits or task.change.drops or options.compression or options.row_group_size or options.batch_rows:
         return False
-    has_instants = task.file.int96 or int96_columns(task.schema) or old_columns(task.file.schema)
-    return not has_instants and len(groups) > 0 and min(groups) > 0
+    is_odd = task.file.int96 or int96_columns(task.schema) or old_columns(task.file.schema)
+    is_odd = is_odd or any(marks_of(field) for schema in (task.schema, task.file.schema) for field in schema)
+    return not is_odd and len(groups) > 0 and min(groups) > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -422,9 +422,7 @@ def _key_columns(
     for name in names:
         type_ = key_type(source.field(name).type, name)
         if target is not None and name in target.names:
-            common, may_not_fit = key_compare_type(key_type(target.field(name).type, name), type_)
-            assert common is not None  # the schemas have been reconciled
-            type_ = common
+            type_, may_not_fit = key_compare_type(key_type(target.field(name).type, name), type_)
             compared += [(name, type_)] if may_not_fit else []
         keys.append(KeyColumn(name, type_))
     return tuple(keys), pa.schema(compared)
