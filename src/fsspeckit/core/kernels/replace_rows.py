@@ -203,9 +203,10 @@ def _keeps_rows(task: RewriteTask) -> bool:
     options, groups = task.options, task.file.row_groups
     if task.change.hits or task.change.drops or options.compression or options.row_group_size or options.batch_rows:
         return False
-    is_odd = task.file.int96 or int96_columns(task.schema) or old_columns(task.file.schema)
-    is_odd = is_odd or any(marks_of(field) for schema in (task.schema, task.file.schema) for field in schema)
-    return not is_odd and len(groups) > 0 and min(groups) > 0
+    if task.file.int96 or int96_columns(task.schema) or old_columns(task.file.schema):
+        return False
+    has_marks = any(marks_of(field) for schema in (task.schema, task.file.schema) for field in schema)
+    return not has_marks and len(groups) > 0 and min(groups) > 0
 
 
 @dataclass(frozen=True, slots=True)
