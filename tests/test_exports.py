@@ -34,7 +34,7 @@ LOCKED = listed(
             "Dataset DatasetExistsError DatasetLostError DatasetNotFoundError DocumentError ExpressionError "
             "FilterError FsspeckitError KeyColumnError NestedDatasetError OutOfMemoryError OutcomeUnknownError "
             "PartitionError SchemaMismatchError SourceFileError StorageError StorageFullError StorageOptionError "
-            "StoragePermissionError TableFormatError TextFiles UnsupportedDataError VersionNotFoundError apply_changes "
+            "StoragePermissionError TableFormatError TextFiles UnsupportedDataError VersionNotFoundError adopt apply_changes "
             "changes compact deduplicate delete diff forget history keep_history merge optimize read_parquet recover "
             "restore update vacuum write_dataset"
         ),
