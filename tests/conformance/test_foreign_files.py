@@ -20,7 +20,7 @@ import pytest
 import fsspeckit
 from conformance.effort import for_each
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
-from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
+from fsspeckit.common.errors import DamagedFileError, PartitionError, SchemaMismatchError
 from inside import (
     I32,
     I64,
@@ -498,3 +498,31 @@ def test_geometries_in_different_coordinate_systems_are_not_joined(io: Any, tmp_
         with pytest.raises(SchemaMismatchError, match=r"`geo` of .*0\.parquet.* 'geometry' differently"):
             OF_ROWS[name](io, path)
     assert tree_of(tmp_path) == before
+
+
+def test_a_folder_with_an_empty_value_concerns_only_its_own_rows(io: Any, tmp_path: Path) -> None:
+    """Readers have an empty text there; Spark refuses the folder, so no row is written to it."""
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    for number, folder in enumerate(("p=", "p=a", "p=__HIVE_DEFAULT_PARTITION__")):
+        put(root / folder / "a.parquet", numbers([number]))
+        put(root / folder / "b.parquet", numbers([number + 10]))
+    source = pa.table({"id": [1, 2, 5], "v": ["new"] * 3, "p": ["a", None, "b"]})
+    result = io.merge(source, path, **UPSERT)
+    assert (result.inserted, result.updated) == (1, 2)
+    with pytest.raises(PartitionError, match=r"'p'.*''"):
+        io.merge(source.set_column(2, "p", [["a", None, ""]]), path, **UPSERT)
+    moved = pa.table({"id": [10], "v": ["moved"], "p": ["a"]})
+    with pytest.raises(PartitionError, match=r"p=/b\.parquet"):
+        io.merge(moved, path, **UPSERT)
+    io.merge(moved, path, partition_move="move", **UPSERT)
+    assert io.update(path, set={"v": "'set'"}, where="p = ''").updated == 1
+    io.compact_parquet_dataset(path, target_rows_per_file=10)
+    rows = [(0, "set", ""), (1, "new", "a"), (2, "new", None), (5, "new", "b"), (10, "moved", "a")]
+    rows += [(11, "old", "a"), (12, "old", None)]
+    assert sorted(map(tuple, (row.values() for row in io.read_parquet(path).to_pylist()))) == rows
+    with pytest.raises(PartitionError, match="the folder p= has an empty text"):
+        io.export(path, "delta")
+    assert not (root / "_delta_log").exists()
+    assert io.delete(path, where="p = ''").deleted == 1
+    assert not (root / "p=").exists()
+    io.export(path, "delta")
