@@ -20,6 +20,7 @@ from fsspeckit.core.parquet.footer_table import is_of_others, table_of_others
 from fsspeckit.core.parquet.magic import SMALLEST, is_parquet
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 
+_CHECKSUM = ".crc"
 _SETTLED = 2.0  # seconds after which a file cannot be changed again within the same time stamp
 _MOST_KNOWN = 200_000
 _KNOWN: dict[Hashable, bool] = {}
@@ -34,7 +35,7 @@ def split_entries(
     for entry in entries:
         if is_data_file(entry.path):
             data.append(entry)
-        elif is_visible(entry.path):
+        elif is_visible(entry.path) and not entry.path.endswith(_CHECKSUM):
             unsure.append(entry)
     if not unsure:
         return data, []

@@ -336,7 +336,7 @@ def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[I
     visible = [item for item in tree.files if is_visible(item.path)]
     found = [item for item in visible if _has_ending(item.path, endings)]
     if endings == ENDINGS["parquet"]:
-        others = [item for item in visible if format_of(item.path) is None]
+        others = [item for item in visible if format_of(item.path) is None and not item.path.endswith(".crc")]
         looked = for_each(storage, lambda item: is_parquet(storage, join(location, item.path), item), others)
         found += [item for item, is_data in zip(others, looked, strict=True) if is_data]
         found.sort(key=lambda item: item.path)
