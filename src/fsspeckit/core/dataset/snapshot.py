@@ -15,6 +15,7 @@ from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
 from fsspeckit.common.schema import renamed, unify_schemas
+from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.common.text import counted
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.commit.emptied import Emptied
@@ -272,6 +273,7 @@ def _unified(
     found = [(files[first].path, renamed(files[first].schema, renames or {})) for first, _ in spans]
     try:
         unified = unify_schemas(schema for _, schema in found) if found else None
+        unified = None if unified is None else with_mixed(unified, (schema for _, schema in found))
     except SchemaMismatchError as error:
         for number, (path, schema) in enumerate(found):
             for other, known in found[:number]:

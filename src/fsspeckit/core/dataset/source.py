@@ -20,6 +20,7 @@ from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.int96 import without_int96
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.column_case import check_column_case
@@ -301,7 +302,7 @@ def files_of_view(storage: Storage, view: View) -> SourceFiles:
     named = [(file.path, file.schema) for file in reversed(by_schema.values())]
     unified = unify_schemas((schema for _, schema in named), operation="reading the source", path=view.root)
     check_column_case(unified, named, view.root)
-    body = without_int96(unified)
+    body = with_mixed(without_int96(unified), (schema for _, schema in named))
     extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
     partitions = tuple(dict(zip(names, text, strict=True)) for text in texts)
     return SourceFiles(storage, tuple(files), pa.schema([*body, *extra], body.metadata), partitions)

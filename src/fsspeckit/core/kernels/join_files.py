@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.common.stored_types import with_marks_of
 from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, SortNote, WriteOptions
 from fsspeckit.core.parquet.batches import read_batches, value_bytes
 from fsspeckit.core.parquet.damage import report_damage
@@ -213,7 +214,7 @@ class Output:
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, metadata)
         options["store_schema"] = False
-        schema = same_int96(sample.schema.remove_metadata(), schema)
+        schema = with_marks_of(same_int96(sample.schema.remove_metadata(), schema), schema)
         return StagedFile(self._open_sink(), schema, options, without_sort_note(self._footer.key_values))
 
 

@@ -34,6 +34,7 @@ from fsspeckit.core.model import (
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.row_facts import geometry_columns
+from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.planning.compact import target_tag
 from fsspeckit.core.planning.maintenance_request import (
@@ -304,6 +305,8 @@ def load_for(
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
     check_one_dataset(snapshot)
+    if snapshot.schema is not None:
+        check_stored(snapshot.schema, f"{operation} of {place.path}")
     return replace(snapshot, view=view)
 
 
