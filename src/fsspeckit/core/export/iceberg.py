@@ -208,12 +208,11 @@ def _write_manifests(
 
     schema, spec = Schema.model_validate(state.schema), PartitionSpec.model_validate(state.spec)
     manifest, listing = (MemoryFile(location.url(name)) for name in names)
-    manifests = []
+    manifests, data_files = [], [_data_file(file, state, types, location) for file in files]
     if files:
         with write_manifest(FORMAT_VERSION, spec, schema, manifest, snapshot, "deflate") as writer:
-            for file in files:
+            for data_file in data_files:
                 status = ManifestEntryStatus.ADDED
-                data_file = _data_file(file, state, types, location)
                 writer.add_entry(ManifestEntry.from_args(status=status, snapshot_id=snapshot, data_file=data_file))
         manifests.append(writer.to_manifest_file())
     with write_manifest_list(FORMAT_VERSION, listing, snapshot, None, location.version, "deflate") as lists:

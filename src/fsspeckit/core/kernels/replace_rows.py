@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import empty_table
 from fsspeckit.common.int96 import same_int96
-from fsspeckit.common.stored_types import with_marks_of
+from fsspeckit.common.stored_types import decoded_columns, with_marks_of
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
@@ -135,7 +135,7 @@ class _Output:
     def _writer(self, sample: pa.Table) -> StagedFile:
         """Return a writer with the options of the input. Unless types change, the stored schema is copied."""
         options, sink = self._options(sample), self.storage.open_output(self.staged)
-        if self.task.recast:
+        if self.task.recast or decoded_columns(self.task.file.schema):
             schema = with_marks_of(self.task.schema, self.task.file.schema)
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(sink, schema, options, metadata)
