@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from fsspeckit.common.bridge import empty_table
 from fsspeckit.common.int96 import int96_columns, same_int96
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.common.stored_types import marks_of, with_marks_of
+from fsspeckit.common.stored_types import decoded_columns, marks_of, with_marks_of
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows, selects_exactly
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.batches import fits_in_memory
@@ -25,6 +25,7 @@ from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_copy_columns, c
 from fsspeckit.core.parquet.damage import open_file, report_damage
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import open_parquet, read_footer, with_content
+from fsspeckit.core.parquet.row_facts import without_row_facts
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.timestamps import old_columns
 from fsspeckit.core.parquet.writer import StagedFile, stored_schema
@@ -169,7 +170,7 @@ class _Output:
     def _writer(self, sample: pa.Table) -> StagedFile:
         """Return a writer with the options of the input. Unless types change, the stored schema is copied."""
         options, sink = self._options(sample), self.storage.open_output(self.staged)
-        if self.task.recast:
+        if self.task.recast or decoded_columns(self.task.file.schema):
             schema = with_marks_of(self.task.schema, self.task.file.schema)
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(sink, schema, options, metadata)
@@ -195,7 +196,7 @@ class _Output:
         note = self.task.file.sort_note
         is_sorted = note is not None and set(note.columns) <= set(self._constant_columns())
         kept = replace(note, rows=self.task.rows_out) if note is not None and is_sorted else None
-        return (without_sort_note(self.footer.key_values) or {}) | sort_note_metadata(kept)
+        return without_row_facts(without_sort_note(self.footer.key_values)) | sort_note_metadata(kept)
 
 
 def _keeps_rows(task: RewriteTask) -> bool:
