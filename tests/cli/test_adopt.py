@@ -27,7 +27,7 @@ def test_adopt_says_records_and_later_commands_need_no_key(lake: Path, capsys: p
     shown = capsys.readouterr().out
     assert "fsspeckit adopt lake --key id --yes" in shown
     assert "zip int32 (would be recorded)" in shown
-    assert main(["merge", "new.csv", "lake"]) == 1
+    assert main(["merge", "new.csv", "lake"]) == 2
     assert "--key" in capsys.readouterr().err
     assert contents(lake.parent) == before
     assert main(["adopt", "lake", "--partition-types", "zip string", "--yes", "--json"]) == 0

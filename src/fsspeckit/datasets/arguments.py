@@ -107,8 +107,10 @@ def keys_for(place: Place, key_columns: Columns | None) -> tuple[str, ...]:
         return tuple(normalize_keys(key_columns))
     recorded = place.journal.key_columns()
     if recorded is None:
-        raise KeyColumnError(
+        error = KeyColumnError(
             f"{place.path}: no key is recorded. Pass key_columns, the columns that identify a row, or record them once "
             "with adopt."
         )
+        error.wrong_call = True
+        raise error
     return recorded
