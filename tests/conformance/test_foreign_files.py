@@ -432,6 +432,9 @@ def test_two_columns_of_one_file_that_differ_only_in_case_stay_two(io: Any, tmp_
     io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)
     rows = io.read_parquet(path).sort_by("id").to_pydict()
     assert rows == {"id": [1, 2], "Name": ["a", None], "name": ["b", "c"]}
+    put(root / "b.parquet", pa.table({"id": [3], "NAME": ["d"]}).slice(0, 0))
+    io.compact_parquet_dataset(path, target_rows_per_file=10)
+    assert io.read_parquet(path).column_names == ["id", "Name", "name"], "a file without rows adds no column"
     put(root / "c.parquet", pa.table({"id": [3], "NAME": ["d"]}))
     with pytest.raises(SchemaMismatchError, match=r"'NAME' of c\.parquet .*Rename one"):
         io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)
