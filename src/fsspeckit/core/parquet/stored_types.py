@@ -25,6 +25,7 @@ Column = Sequence[Struct]
 _REPEATED, _REQUIRED = 2, 0
 _WRITERS_OF_DICTIONARIES = ("parquet-cpp", "Polars")
 _DECIMAL, _INTERVAL = 5, 21
+_FLOAT16, _INTERVAL_NUMBER = 15, 121
 _NAMES = {
     4: "ENUM",
     5: "DECIMAL",
@@ -225,6 +226,11 @@ def paths_of(elements: Iterator[Struct], above: tuple[bytes, ...] = ()) -> Itera
         yield path, element
     for _ in range(_children(element)):
         yield from paths_of(elements, path)
+
+
+def has_new_type(column: Column) -> bool:
+    """Return whether a column has a logical type that older versions of pyarrow do not open."""
+    return any(_logical(element)[0] > _FLOAT16 and _logical(element)[0] != _INTERVAL_NUMBER for element in column)
 
 
 def has_order(leaf: Struct) -> bool:
