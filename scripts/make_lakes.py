@@ -199,7 +199,13 @@ class _SparkLakes:
         folder = lake(f"{self.folder}/columns", self.writer, FLAT, note="two columns in some files only", **missing)
         self.write(self.frame(FLAT, first, 1), folder)
         self.write(self.frame([name for name in FLAT if name not in missing["missing"]], second, 1), folder)
-        folder = lake(f"{self.folder}/widths", self.writer, FLAT, note="`int` and `float` beside `bigint` and `double`")
+        folder = lake(
+            f"{self.folder}/widths",
+            self.writer,
+            FLAT,
+            mixed=["small", "ratio"],
+            note="`int` and `float` beside `bigint` and `double`",
+        )
         self.write(self.frame(FLAT, first, 1), folder)
         self.write(self.frame(FLAT, second, 1, small="bigint", ratio="double"), folder)
         folder = lake(f"{self.folder}/empty-files", self.writer, FLAT, note="files without rows")
@@ -360,7 +366,7 @@ def pandas() -> None:
     for letter, half in zip("ab", HALVES, strict=True):
         frame(half, columns).to_parquet(folder / f"{letter}.parquet", engine="pyarrow")
     note = "decimals, whose precision pandas takes from the values of each file"
-    folder = lake("pandas/decimals", name, NARROW, note=note)
+    folder = lake("pandas/decimals", name, NARROW, mixed=["amount"], note=note)
     folder.mkdir()
     for letter, half in zip("ab", HALVES, strict=True):
         arrow(half, NARROW).to_pandas().to_parquet(folder / f"{letter}.parquet", engine="pyarrow")

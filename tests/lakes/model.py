@@ -47,6 +47,8 @@ class Lake:
     """Rows that the writer left out."""
     missing: dict[str, list[int]] = field(default_factory=dict)
     """Columns that some files lack, and the rows in these files."""
+    mixed: list[str] = field(default_factory=list)
+    """Columns with different types in different files, of which a reader may choose one."""
     refused: str = ""
     """Words of the error that every operation raises."""
 

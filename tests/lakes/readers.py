@@ -101,8 +101,9 @@ def seen(read: Callable[[Lake, Path], Any], lake: Lake, folder: Path, rows: Rows
 
 
 def _plain(kind: str) -> str:
-    """A type without the width of codes and offsets, which tell nothing about values."""
+    """A type without the width of codes and offsets and the names inside lists, which tell nothing about values."""
     kind = re.sub(r"dictionary<values=(\w+)[^>]*>", r"\1", kind)
+    kind = re.sub(r"list<(array|item): ", "list<element: ", kind)
     return re.sub("large_|_view", "", kind).replace("Categorical", "String")
 
 

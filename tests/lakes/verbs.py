@@ -180,3 +180,5 @@ VERBS: dict[str, Callable[[Run], None]] = {
 }
 ROW_VERBS = ("merge", "append", "delete", "update", "apply_changes")
 """Verbs that change rows, and only files with these."""
+READS = ("inspect", "keep_history", "history")
+"""Verbs that change no file."""
