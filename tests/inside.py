@@ -118,6 +118,8 @@ THRESHOLDS = {
     "files of an index": (
         "fsspeckit.core.dataset.indexed_files.MIN_FILES",
         "fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES",
+        "fsspeckit.core.commit.file_kinds.MIN_FILES",
+        "fsspeckit.core.commit.file_kinds.MIN_LOCAL_FILES",
         "fsspeckit.core.planning.pruned_files.MIN_FILES",
         "fsspeckit.core.commit.listing.MANY_FILES",
     ),

@@ -56,7 +56,7 @@ class Journal:
         self.terms = terms
         self.on_commit: Callable[[], None] = lambda: None
         self.refresh_exports: Callable[[], None] = lambda: None
-        self.check_exportable: CheckExportable = lambda kinds, footers: None  # noqa: ARG005
+        self.check_exportable: CheckExportable = lambda kinds, files, footers: None  # noqa: ARG005
         self.is_exported = False
         self.ignores_foreign_export = False
         self.distribute: Distribute = in_one_batch

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsspeckit.common.errors import CommitConflictError, DatasetLostError
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.exchange import Exchange, can_exchange
 from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create
+from fsspeckit.core.commit.file_kinds import is_data
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
 from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
+from fsspeckit.core.file_names import is_side_file
 from fsspeckit.core.result_view import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 from fsspeckit.core.storage.base import OWNER
@@ -230,7 +232,7 @@ class Replayer:
         if item.replaces is None:
             _logger.warning("%s was created after commit %d; its file gets another name", item.path, record.seq)
             return item.other_path
-        if item.replaces.matches(current):
+        if item.replaces.matches(current) and self._is_data(item.path, current):
             return item.path
         _logger.warning("%s was changed after commit %d replaced it; the change is kept", item.path, record.seq)
         return None
@@ -268,10 +270,15 @@ class Replayer:
             self._storage.remove_many([join(self._root, item.path) for _, item in retired])
 
     def _is_unchanged(self, record: Record, item: Retired, current: Entry | None) -> bool:
-        if current is None or item.identity.matches(current):
-            return current is not None
+        if current is None:
+            return False
+        if item.identity.matches(current) and (is_side_file(item.path) or self._is_data(item.path, current)):
+            return True
         _logger.warning("%s is not the file that commit %d retired; the file is kept", item.path, record.seq)
         return False
+
+    def _is_data(self, path: str, current: Entry) -> bool:
+        return is_data(self._storage, self._root, replace(current, path=path))
 
     def _folders_of(self, record: Record) -> list[str]:
         return sorted({parent(join(self._root, path)) for path in record.paths})
