@@ -15,7 +15,7 @@ from pyiceberg.table import StaticTable
 
 from conformance.rows import rows_of
 from fsspeckit import Dataset
-from fsspeckit.common.errors import UnsupportedDataError
+from fsspeckit.common.errors import OldCalendarError, UnsupportedDataError
 from lakes.model import Lake, Rows
 
 CHANGED: dict[str, Any] = {
@@ -150,7 +150,7 @@ def _export(run: Run, form: Any) -> None:
     """Export, after the migration that the error names where the files have INT96."""
     try:
         run.io.export(run.path, form)
-    except UnsupportedDataError as error:
+    except (OldCalendarError, UnsupportedDataError) as error:
         if "--timestamps micros" not in str(error):
             raise
         run.io.alter(run.path, timestamps="micros")
