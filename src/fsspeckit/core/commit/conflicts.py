@@ -222,7 +222,7 @@ class Conflicts:
         for path in needed:
             if not self.identity(path).matches(current.get(path)):
                 return f"{path} was changed by another program"
-        added = current.keys() - self._files.keys()
+        added = current.keys() - self._files.keys() - {*self._view.put_back}
         if not changes.complete_view:
             added &= {item.path for item in changes.publish}
         return f"{min(added)} was added by another program" if added else None

@@ -44,7 +44,8 @@ class View:
     ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder,
     ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers. ``emptied`` has the columns
     of a dataset that exists and has no file, because the last commit has removed the last one. ``is_lost``: there is no
-    file, although the last commit left some. ``others`` are the visible files that are not Parquet.
+    file, although the last commit left some. ``others`` are the visible files that are not Parquet, and ``put_back``
+    those that are not data, see `late_copies`.
     """
 
     root: str
@@ -59,6 +60,7 @@ class View:
     emptied: Emptied | None = field(default=None, repr=False, compare=False)
     is_lost: bool = False
     others: tuple[Entry, ...] = ()
+    put_back: tuple[str, ...] = ()
 
     @property
     def is_missing(self) -> bool:
@@ -157,6 +159,9 @@ def _list_once(
         tree: Tree | None = storage.list_tree(root)
     except FileNotFoundError:
         tree = None
+    put_back = _put_back(storage, head, tree)
+    if put_back and tree is not None:
+        tree = replace(tree, files=tuple(entry for entry in tree.files if entry.path not in put_back))
     index = FooterIndex(storage, head.sidecar, head.index)
     data, others = split_entries(storage, root, tree.files if tree is not None else (), index)
     if tree is not None and INSIDE in tree.sidecars and head.sidecar == locations.beside != locations.refresh():
@@ -175,7 +180,15 @@ def _list_once(
         except FileNotFoundError:
             return None  # a later commit has removed the record
         view = replace(view, exists=view.exists or emptied is not None, emptied=emptied, is_lost=is_lost)
-    return replace(view, index=index, others=tuple(others))
+    return replace(view, index=index, others=tuple(others), put_back=tuple(sorted(put_back)))
+
+
+def _put_back(storage: Storage, head: _Head, tree: Tree | None) -> set[str]:
+    """Return the listed files that a commit has removed and a late copy has put back."""
+    if head.sidecar is None or tree is None or not head.state.gone:
+        return set()
+    gone = Log(storage, head.sidecar).gone(head.state)
+    return {entry.path for entry in tree.files if entry.path in gone and entry.size == gone[entry.path][1]}
 
 
 def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | None = None) -> _Head:

@@ -87,7 +87,8 @@ class RecordBuilder:
         if state.newest == view.head:
             return files
         with suppress(FileNotFoundError):
-            tree = self.storage.list_tree(view.root).files
+            gone = self.log.gone(state)
+            tree = [entry for entry in self.storage.list_tree(view.root).files if entry.path not in gone]
             return {entry.path: entry for entry in split_entries(self.storage, view.root, tree)[0]}
         return {}
 

@@ -375,12 +375,19 @@ class Transaction:
         """Publish the committed files. Return False after an error; recovery then finishes the commit."""
         replayer = Replayer(self._storage, self._view.root, self._log)
         try:
-            if replayer.publish_all(record, self._staged, self._distribute, by_exchange=self._by_exchange):
+            if replayer.publish_all(
+                record,
+                state,
+                self._staged,
+                self._distribute,
+                by_exchange=self._by_exchange,
+                put_back=self._view.put_back,
+            ):
                 self._exchanged_at = time.monotonic()
         except (OSError, FsspeckitError) as first:
             _logger.info("publishing commit %d failed, retrying once: %s", record.seq, first)
             try:
-                replayer.replay(record)
+                replayer.replay(record, state)
             except (OSError, DatasetLostError) as error:
                 _logger.warning(
                     "commit %d of %s is final, but not all of its files are published (%s); run recover() to finish it",
