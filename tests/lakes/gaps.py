@@ -26,8 +26,7 @@ _MIXED = "refused: types differ between files"
 _IDS = "refused: files have field ids of another table"
 _SIGN = "pyiceberg does not find files with `#` in their path"
 GAPS: tuple[Gap, ...] = (
-    Gap(("pandas/by-*", "pandas/index"), ("merge", "append", "apply_changes"), _WIDER),
-    Gap(("spark-*/millis",), ("merge", "append", "apply_changes"), _WIDER),
+    Gap(("pandas/index",), ("merge", "append", "apply_changes"), _WIDER),
     Gap(("spark-*/widths", "pandas/decimals"), ("Delta", "Iceberg"), _MIXED),
     Gap(("polars/defaults", "polars/enum"), ("merge", "append"), _CATEGORY, "datafusion"),
     Gap(("pyiceberg/by-region",), ("merge", "apply_changes", "Delta", "Iceberg"), _FOLDER),
