@@ -19,14 +19,12 @@ class Gap:
     """The only reader that sees it."""
 
 
-_WIDER = "columns of the source have wider types than those of the files, and widen them or are refused"
 _CATEGORY = "DataFusion reads no category of a new file beside categories with 64-bit offsets"
 _FOLDER = "refused: Iceberg writes `region=a+b` for `a b`, which readers of hive partitions take for another value"
 _MIXED = "refused: types differ between files"
 _IDS = "refused: files have field ids of another table"
 _SIGN = "pyiceberg does not find files with `#` in their path"
 GAPS: tuple[Gap, ...] = (
-    Gap(("pandas/index",), ("merge", "append", "apply_changes"), _WIDER),
     Gap(("spark-*/widths", "pandas/decimals"), ("Delta", "Iceberg"), _MIXED),
     Gap(("polars/defaults", "polars/enum"), ("merge", "append"), _CATEGORY, "datafusion"),
     Gap(("pyiceberg/by-region",), ("merge", "apply_changes", "Delta", "Iceberg"), _FOLDER),
@@ -42,3 +40,8 @@ def gap(lake: str, verb: str) -> str:
         if is_seen and any(fnmatch(lake, name) for name in each.lakes) and verb in each.verbs:
             return each.reason
     return ""
+
+
+def gaps(lake: str) -> dict[str, list[str]]:
+    """Reasons and verbs that do not work on a lake."""
+    return {each.reason: list(each.verbs) for each in GAPS if any(fnmatch(lake, name) for name in each.lakes)}

@@ -50,7 +50,7 @@ def by_fastparquet(lake: Lake, folder: Path) -> Any:
     import fastparquet
 
     flat = [name for name in lake.columns if not pa.types.is_nested(lake.type_of(name))]  # it reads some lists as null
-    found = fastparquet.ParquetFile(str(folder)).to_pandas(flat)
+    found = fastparquet.ParquetFile(str(folder)).to_pandas(flat, categories=[])  # it takes those of the first file
     return found if found.index.name is None else found.reset_index()
 
 

@@ -16,6 +16,7 @@ from kit import contents
 from lakes.gaps import gap
 from lakes.model import LAKES, Lake
 from lakes.readers import INSTALLED, READERS, Seen, by_spark, rows_of_file, seen, visible
+from lakes.results import noted, share
 from lakes.verbs import READS, ROW_VERBS, VERBS, Run
 
 pytestmark = [
@@ -82,6 +83,8 @@ def life(lake: Lake, engine: str, base: Path, spark: Any = None) -> None:
     run = Run(io_of(engine), lake, str(folder), lake.rows())
     readers = {name: READERS[name] for name in INSTALLED} | ({"spark": by_spark(spark)} if spark is not None else {})
     before = {name: seen(read, lake, folder, run.rows) for name, read in readers.items()}
+    for name, found in before.items():
+        assert share(lake, found) == noted(lake)[name], f"{name}: {found}"
     for verb in VERBS:
         if not gap(lake.name, verb):
             try:
