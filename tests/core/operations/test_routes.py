@@ -110,6 +110,9 @@ def _faulty_dataset(path: str, faults: set[str]) -> None:
         folder = f"p=0{number}" if "spelling" in faults else f"p={number}"
         os.makedirs(f"{path}/{folder}")
         pq.write_table(rows, f"{path}/{folder}/a.parquet")
+    if "spelling" in faults:
+        os.makedirs(f"{path}/p=x")
+        pq.write_table(rows.slice(0, 0), f"{path}/p=x/a.parquet")
 
 
 FAULTS: dict[str, tuple[type[Exception], str]] = {
