@@ -85,6 +85,11 @@ class Lake:
 LAKES = [Lake(name, **facts) for name, facts in json.loads((FOLDER / "lakes.json").read_text("utf-8")).items()]
 
 
+def ddl(columns: Iterable[str]) -> str:
+    """The types of columns in SQL; of others than those of the model, string."""
+    return ", ".join(f"{name} {_MODEL['types'].get(name, 'string')}" for name in columns)
+
+
 def _split(text: str) -> list[str]:
     """Split at the commas that are in no brackets."""
     parts, depth = [""], 0

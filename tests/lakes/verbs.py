@@ -16,7 +16,7 @@ from pyiceberg.table import StaticTable
 from conformance.rows import rows_of
 from fsspeckit import Dataset
 from fsspeckit.common.errors import OldCalendarError, UnsupportedDataError
-from lakes.model import Lake, Rows
+from lakes.model import Lake, Rows, ddl
 
 CHANGED: dict[str, Any] = {
     "name": "neu ß",
@@ -63,7 +63,7 @@ def source(run: Run, table: pa.Table) -> Any:
     """A table as users of the engine have it: a DataFrame, a relation, a table."""
     engine = run.io.engine.name
     if engine == "spark":
-        return run.io.spark.createDataFrame(table)
+        return run.io.spark.createDataFrame(table, ddl(table.column_names))
     if engine == "duckdb":
         import duckdb
 
