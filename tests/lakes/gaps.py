@@ -23,13 +23,11 @@ _CATEGORY = "DataFusion reads no category of a new file beside categories with 6
 _FOLDER = "refused: Iceberg writes `region=a+b` for `a b`, which readers of hive partitions take for another value"
 _MIXED = "refused: types differ between files"
 _IDS = "refused: files have field ids of another table"
-_SIGN = "pyiceberg does not find files with `#` in their path"
 GAPS: tuple[Gap, ...] = (
     Gap(("spark-*/widths", "pandas/decimals"), ("Delta", "Iceberg"), _MIXED),
     Gap(("polars/defaults", "polars/enum"), ("merge", "append"), _CATEGORY, "datafusion"),
     Gap(("pyiceberg/by-region",), ("merge", "apply_changes", "Delta", "Iceberg"), _FOLDER),
     Gap(("pyiceberg/files",), ("Iceberg",), _IDS),
-    Gap(("polars/by-region",), ("Iceberg",), _SIGN),
 )
 
 
