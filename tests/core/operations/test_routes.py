@@ -116,7 +116,7 @@ def _faulty_dataset(path: str, faults: set[str]) -> None:
 
 
 FAULTS: dict[str, tuple[type[Exception], str]] = {
-    "values": (SchemaMismatchError, "column 't' cannot be cast"),
+    "values": (SchemaMismatchError, "of column 't' (timestamp[s]) in source row"),
     "source nulls": (KeyColumnError, "key column 'id' of the source has 1 NULL"),
     "duplicates": (KeyColumnError, "1 duplicate key(s) for ['id']: 0 (2 times)"),
     "target nulls": (KeyColumnError, "key column 'id' of the target"),
