@@ -20,13 +20,20 @@ BARE = b"fsspeckit.bare"
 """Metadata of a field: its file has no Arrow schema, from which some readers take the type."""
 MIXED = b"fsspeckit.mixed"
 """Metadata of a field: the logical types that it has in different files."""
+DECODED = b"fsspeckit.decoded"
+"""Metadata of a field: the categories of its file are decoded as plain values first."""
 _FORM = (ELEMENTS, LOGICAL, BARE, MIXED)
-_MARKS = (*_FORM, MARK)
+_MARKS = (*_FORM, DECODED, MARK)
 
 
 def marks_of(field: pa.Field) -> dict[bytes, bytes]:
     """Return the marks of a field, except that of INT96."""
     return {key: value for key, value in (field.metadata or {}).items() if key in _FORM}
+
+
+def decoded_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of categories that are decoded as plain values first."""
+    return tuple(field.name for field in schema if DECODED in (field.metadata or {}))
 
 
 def without_marks(schema: pa.Schema) -> pa.Schema:
@@ -77,4 +84,5 @@ def _without(field: pa.Field, keys: tuple[bytes, ...]) -> pa.Field:
     metadata = field.metadata or {}
     if not any(key in metadata for key in keys):
         return field
-    return field.with_metadata({key: value for key, value in metadata.items() if key not in keys} or None)
+    left = {key: value for key, value in metadata.items() if key not in keys}
+    return field.with_metadata(left) if left else field.remove_metadata()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsspeckit.common.choices import DEFAULT_RETRIES
+from fsspeckit.common.choices import DEFAULT_RETRIES, EvolveFiles, SchemaMode
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
@@ -14,10 +14,18 @@ from fsspeckit.core.operations import delete, merge, update, versions
 from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.operations.history import apply_history
 from fsspeckit.core.planning.history import HistoryRequest
-from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
+from fsspeckit.core.planning.merge_request import MergeRequest
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult
-from fsspeckit.datasets.arguments import Columns, Duration, MemoryLimit, column_names, parse_bytes, parse_duration
+from fsspeckit.datasets.arguments import (
+    Columns,
+    Duration,
+    MemoryLimit,
+    column_names,
+    keys_for,
+    parse_bytes,
+    parse_duration,
+)
 
 
 class RowChanges:
@@ -36,7 +44,7 @@ class RowChanges:
         source: Any,
         path: Any,
         *,
-        key_columns: Columns,
+        key_columns: Columns | None = None,
         sequence_by: str,
         delete_when: str | None = None,
         columns: Columns | None = None,
@@ -45,6 +53,8 @@ class RowChanges:
         scd_type: int = 1,
         tombstones: Duration | None = "7d",
         partition_by: Columns | None = None,
+        schema_mode: SchemaMode = "strict",
+        evolve_files: EvolveFiles | None = None,
         progress: Progress = None,
         dry_run: bool = False,
         plan: MergePlan | None = None,
@@ -64,7 +74,7 @@ class RowChanges:
         Args:
             source: The feed, as for `merge`. It may have several changes of a key.
             path: The dataset's folder. It is created if it does not exist.
-            key_columns: The column or columns that identify a row.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
             sequence_by: The column that orders changes, such as a log sequence number. It is written to the dataset;
                 with ``scd_type=2`` as ``valid_from``, and as itself only if ``columns`` names it.
             delete_when: A condition over the feed, such as ``"op = 'd'"``: these changes delete their key. Their other
@@ -77,6 +87,8 @@ class RowChanges:
             tombstones: With ``scd_type=1``, for how long deleted keys are kept, such as ``"7d"``. ``None`` keeps none,
                 and removes those that are there. The oldest beyond 10 million are removed.
             partition_by: Partition columns of a new dataset. A row whose partition value changes is moved.
+            schema_mode: As for `merge`.
+            evolve_files: As for `merge`.
             progress: As for `merge`.
             dry_run: Return the plan with exact counts and write nothing.
             plan: As for `merge`.
@@ -113,20 +125,22 @@ class RowChanges:
         place, given = self._place(path), self._input(source)
         if scd_type == 2:
             history = HistoryRequest(
-                key_columns=tuple(normalize_keys(key_columns)),
+                key_columns=keys_for(place, key_columns),
                 sequence_by=sequence_by,
                 delete_when=delete_when,
                 columns=column_names(columns),
                 except_columns=column_names(except_columns) or (),
                 ignore_null_updates=ignore_null_updates,
                 partition_by=column_names(partition_by),
+                schema_mode=schema_mode,
+                evolve_files=evolve_files,
             )
             return apply_history(
                 self.engine, given, place, history, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
             )
         request = MergeRequest(
             strategy="deduplicate",
-            key_columns=tuple(normalize_keys(key_columns)),
+            key_columns=keys_for(place, key_columns),
             partition_by=column_names(partition_by),
             dedup_order_by=(sequence_by,),
             partition_move="move",
@@ -135,6 +149,8 @@ class RowChanges:
             columns=column_names(columns),
             except_columns=column_names(except_columns) or (),
             ignore_null_updates=ignore_null_updates,
+            schema_mode=schema_mode,
+            evolve_files=evolve_files,
             tombstones=0 if tombstones in (None, "0") else parse_duration("tombstones", tombstones),
             operation="apply_changes",
         )

@@ -14,6 +14,7 @@ from fsspeckit.common.choices import (
     DEFAULT_STRATEGY,
     Codec,
     Curve,
+    EvolveFiles,
     NullKeys,
     OnDuplicate,
     PartitionMove,
@@ -150,13 +151,14 @@ class Merge(Step, Layout, Expecting):
     do: Literal["merge"]
     source: Name = Field(alias="from")
     dataset: Name = Field(alias="into")
-    keys: Columns
+    keys: Columns | None = Field(None, description="Columns that identify a row; by default those of `adopt`")
     strategy: StrategyName = DEFAULT_STRATEGY
     partition_by: list[str] | None = None
     order_by: list[str] | None = None
     on_duplicate_source: OnDuplicate = "error"
     null_keys: NullKeys = "error"
     schema_mode: SchemaMode = "strict"
+    evolve_files: EvolveFiles | None = None
     update_columns: Columns | None = Field(None, description="Columns that matched rows get; by default all")
     delete_when: Expression | None = Field(None, description="Source rows that delete their key")
     update_when: Expression | None = Field(None, description="Matched rows to update, by source. and target. columns")
@@ -174,7 +176,7 @@ class Merge(Step, Layout, Expecting):
         if self.order_by and self.strategy != "deduplicate":
             raise ValueError("'order_by' goes with strategy 'deduplicate'")
         names = ("strategy", "update_columns", "delete_when", "update_when", "insert_when", "newer_by", "scope")
-        MergeRequest(key_columns=tuple(self.keys), **{name: getattr(self, name) for name in names})
+        MergeRequest(key_columns=tuple(self.keys or ()), **{name: getattr(self, name) for name in names})
         return self
 
 
@@ -184,7 +186,7 @@ class ApplyChanges(Step, Expecting):
     do: Literal["apply_changes"]
     source: Name = Field(alias="from")
     dataset: Name = Field(alias="into")
-    keys: Columns
+    keys: Columns | None = Field(None, description="Columns that identify a row; by default those of `adopt`")
     sequence_by: str = Field(description="Column that orders changes")
     delete_when: Expression | None = Field(None, description="Changes that delete their key, such as op = 'd'")
     columns: Columns | None = Field(None, description="Columns to write, beside keys; by default all")
@@ -193,6 +195,8 @@ class ApplyChanges(Step, Expecting):
     scd_type: Literal[1, 2] = Field(1, description="1 keeps the newest row of each key, 2 the history of each key")
     tombstones: str = Field("7d", description="How long deleted keys are kept to drop late changes; '0' for none")
     partition_by: list[str] | None = None
+    schema_mode: SchemaMode = "strict"
+    evolve_files: EvolveFiles | None = None
     checks: Checks | None = None
     retries: Retries = DEFAULT_RETRIES
 

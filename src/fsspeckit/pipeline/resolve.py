@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from fsspeckit.common.errors import ColumnNameError, FsspeckitError, SchemaMismatchError
+from fsspeckit.common.schema import reconcile
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.grammar import near_names
 from fsspeckit.core.values.history import HISTORY_COLUMNS
@@ -67,13 +68,13 @@ def result_columns(step: Writer, rows: pa.Schema, known: pa.Schema | None) -> pa
     rows = _feed_columns(step, rows) if isinstance(step, ApplyChanges) else rows
     if known is None or _replaces(step):
         return rows
-    added = [field for field in rows if field.name not in known.names]
-    return pa.schema([*known, *added]) if getattr(step, "schema_mode", None) == "evolve" else known
+    mode = getattr(step, "schema_mode", "strict")
+    return known if mode == "strict" else reconcile(known, rows, mode="evolve")
 
 
 def _feed_columns(step: ApplyChanges, rows: pa.Schema) -> pa.Schema:
     """Return the columns that a feed writes to a new dataset. A history has its sequence in ``valid_from``."""
-    wanted = {*step.keys, step.sequence_by, *(step.columns or rows.names)} - {*(step.except_columns or ())}
+    wanted = {*(step.keys or ()), step.sequence_by, *(step.columns or rows.names)} - {*(step.except_columns or ())}
     if step.scd_type == 2 and step.sequence_by not in (step.columns or ()):
         wanted.discard(step.sequence_by)
     kept = [field for field in rows if field.name in wanted]

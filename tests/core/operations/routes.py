@@ -41,6 +41,7 @@ class Piece:
 
     table: pa.Table
     names: tuple[str, ...]
+    first_row: int
 
     def read(self) -> pa.Table:
         return self.table.select(list(self.names))
@@ -83,7 +84,7 @@ class ExchangedSource(Source):
 
     def pieces(self, names: Any) -> list[Piece]:
         cuts = sorted({0, self.rows // 3, self.rows // 3 + 1, self.rows})
-        return [Piece(self.table.slice(a, b - a), tuple(names)) for a, b in pairwise(cuts)]
+        return [Piece(self.table.slice(a, b - a), tuple(names), a) for a, b in pairwise(cuts)]
 
     def chunks(self) -> list[Source]:
         return [Source(piece.table) for piece in self.pieces(self.schema.names)]

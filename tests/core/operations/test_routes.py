@@ -110,10 +110,13 @@ def _faulty_dataset(path: str, faults: set[str]) -> None:
         folder = f"p=0{number}" if "spelling" in faults else f"p={number}"
         os.makedirs(f"{path}/{folder}")
         pq.write_table(rows, f"{path}/{folder}/a.parquet")
+    if "spelling" in faults:
+        os.makedirs(f"{path}/p=x")
+        pq.write_table(rows.slice(0, 0), f"{path}/p=x/a.parquet")
 
 
 FAULTS: dict[str, tuple[type[Exception], str]] = {
-    "values": (SchemaMismatchError, "column 't' cannot be cast"),
+    "values": (SchemaMismatchError, "of column 't' (timestamp[s]) in source row"),
     "source nulls": (KeyColumnError, "key column 'id' of the source has 1 NULL"),
     "duplicates": (KeyColumnError, "1 duplicate key(s) for ['id']: 0 (2 times)"),
     "target nulls": (KeyColumnError, "key column 'id' of the target"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from fsspeckit.core.expressions.evaluate import evaluate
 from fsspeckit.core.expressions.tree import columns_of
 from fsspeckit.core.model import RewriteTask, RowNumbers
 from fsspeckit.core.parquet.batches import read_batches
-from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.damage import failing_columns, report_damage
 from fsspeckit.core.parquet.reader import check_rows
 from fsspeckit.core.values.equality import columns_equal
 from fsspeckit.core.values.take import coalesce, filter_rows, replace_rows, share_codes, take_ascending
@@ -99,7 +99,7 @@ class ChangedRowsReader:
         self._equal_keys = frozenset(name for name in names if not _is_floating(task.schema.field(name).type))
         """Key columns in which equal keys are equal values: floats may differ in the sign of zero or in NaN bits."""
         skipped = self._columns_to_skip()
-        skips = skip_keys and len(skipped) < len(task.schema) and _selects_exactly(parquet.schema_arrow)
+        skips = skip_keys and len(skipped) < len(task.schema) and selects_exactly(parquet.schema_arrow)
         self._skipped = skipped if skips else frozenset[str]()
 
     def _columns_to_skip(self) -> frozenset[str]:
@@ -212,7 +212,7 @@ class ChangedRowsReader:
         check_rows(count, self._task.file, [group])
 
     def _report_damage(self) -> AbstractContextManager[None]:
-        return report_damage("rewriting", self._task.file.path)
+        return report_damage("rewriting", self._task.file.path, partial(failing_columns, self._parquet))
 
     def _as_output(self, table: pa.Table) -> pa.Table:
         if not self._task.recast:
@@ -221,7 +221,7 @@ class ChangedRowsReader:
         return cast_schema(table, self._task.schema, fill_missing=True, operation="rewrite", path=path)
 
 
-def _selects_exactly(schema: pa.Schema) -> bool:
+def selects_exactly(schema: pa.Schema) -> bool:
     """Return whether pyarrow reads exactly the columns that are selected by name: a dot selects nested fields."""
     return not any(pa.types.is_nested(field.type) or "." in field.name for field in schema)
 

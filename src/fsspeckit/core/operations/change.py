@@ -18,6 +18,7 @@ from fsspeckit.common.errors import CommitConflictError, FsspeckitError
 from fsspeckit.common.stored_types import with_marks_of
 from fsspeckit.core.commit.file_list import paths_of, sizes_of
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.categories import columns_left
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
@@ -33,11 +34,17 @@ from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.planning.merge_request import compute_merge_stats
-from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes, check_rows, digest_of
+from fsspeckit.core.planning.pinned_plan import (
+    check_against_plan,
+    check_outcomes,
+    check_rows,
+    check_schema_changes,
+    digest_of,
+)
 from fsspeckit.core.planning.pruned_files import PlanEntries, PrunedFiles
 from fsspeckit.core.planning.tombstones import Tombstones
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation
+from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation, SchemaChange
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +61,8 @@ class PreparedChange:
         pruned: Files that do not change and are not in ``snapshot.files``.
         pruned_reasons: The reasons for these files, by the paths of their examples.
         tombstones: The deleted keys of a change feed.
+        partition_types: The types of the partition columns after the change, if it has a source.
+        schema_changes: The columns that are added or become wider.
     """
 
     operation: RowOperation
@@ -78,6 +87,8 @@ class PreparedChange:
     pruned: PrunedFiles | None = None
     pruned_reasons: Mapping[str, str] = field(default_factory=dict)
     tombstones: Tombstones | None = None
+    partition_types: PartitionTypes | None = None
+    schema_changes: Sequence[SchemaChange] = ()
 
     @property
     def rows_before(self) -> int:
@@ -287,6 +298,7 @@ class _ChangeRun:
 def _as_pinned(pinned: MergePlan, place: Place, prepared: PreparedChange) -> PreparedChange:
     """Return the change with the file names of a plan. Raise if it differs from the plan."""
     counts = {**prepared.counts, "target_count_before": prepared.rows_before}
+    check_schema_changes(pinned, place.path, prepared.schema_changes)
     inserts = check_against_plan(pinned, place.path, prepared.snapshot, counts, prepared.inserts)
     check_rows(pinned, place.path, prepared.strategy, digest_of(prepared.tasks, prepared.deletes))
     return replace(prepared, inserts=inserts)
@@ -309,6 +321,7 @@ def _changes(place: Place, prepared: PreparedChange, whole: Snapshot, outcomes: 
         complete_view=True,
         info=info,
         emptied=lambda: columns_left(place.storage, whole),
+        partition_types=prepared.partition_types,
     )
 
 
@@ -385,6 +398,7 @@ def _as_result(
         moved=prepared.moved,
         operation=prepared.operation,
         published=commit is None or commit.published,
+        schema_changes=list(prepared.schema_changes),
     )
 
 
@@ -408,7 +422,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         elif file.path in changed and changed[file.path][1].changed:
             task, outcome = changed[file.path]
             hits, dropped = task.change.hits, file.rows - outcome.rows
-            reason = reason if hits or dropped else "types widen"
+            reason = reason if hits or dropped else "schema changes"
             entries.append(
                 PlanEntry(file.path, "rewrite", reason, outcome.rows, file.size, hits, dropped, file.version)
             )
@@ -438,6 +452,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         stale=prepared.stale,
         moved=prepared.moved,
         digest=digest_of(prepared.tasks, prepared.deletes),
+        schema_changes=list(prepared.schema_changes),
     )
 
 

@@ -19,6 +19,7 @@ from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.categories import categories_for
+from fsspeckit.core.dataset.folder_types import settled, types_written
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot, same_types
 from fsspeckit.core.dataset.source import Input, Source
@@ -47,6 +48,7 @@ from fsspeckit.core.planning.merge_request import (
     FileChange,
     MergeRequest,
     MergeSchemas,
+    check_evolution,
     insert_tasks,
     merge_schemas,
     rewrite_tasks,
@@ -92,10 +94,11 @@ def merge(
     ):
 
         def plan() -> PlannedChange:
-            snapshot = categories_for(source, load(), place, request.operation)
-            if source.exchange_folder is not None:
-                return _plan_exchanged(engine, source, place, snapshot, request, reporter)
-            return _plan(engine, source, place, snapshot, request, reporter)
+            rows, snapshot = settled(source, load())
+            snapshot = categories_for(rows, snapshot, place, request.operation)
+            if rows.exchange_folder is not None:
+                return _plan_exchanged(engine, rows, place, snapshot, request, reporter)
+            return _plan(engine, rows, place, snapshot, request, reporter)
 
         return run_change(
             engine,
@@ -230,7 +233,11 @@ def _plan(
         schemas = schemas if tombstones is None else tombstones.widen(schemas)
         deletes = deleting_rows(rules, source)
         source.check_casts(
-            schemas.filled, operation=request.operation, path=place.path, without=deletes, keys=request.key_columns
+            schemas.stored_by(request),
+            operation=request.operation,
+            path=place.path,
+            without=deletes,
+            compared=schemas.compared,
         )
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
@@ -258,7 +265,7 @@ def _plan(
         changes = decide_changes(matched, found.removals, found.scope, check, request.rule, moves_keep_values=keeps)
         moved = moves.tasks(changes.moves)
     changes = replace(changes, stale=changes.stale + len(late))
-    prepared = _prepare(changes, moved, schemas, snapshot, source, request, found.paths)
+    prepared = _prepare(changes, moved, schemas, snapshot, source, request, found.paths, place.path)
     if tombstones is not None:
         deleted = np.setdiff1d(_split(rows, deletes)[1], changes.stale_deletes)
         prepared = replace(prepared, tombstones=tombstones.with_new(as_range(deleted), schemas, request))
@@ -330,7 +337,7 @@ def _plan_exchanged(
         moved=plan.moved,
     )
     everything = frozenset(file.path for file in snapshot.files)
-    prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything)
+    prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything, place.path)
     writes = insert_tasks(new, plan.schemas, snapshot, request.options)
     tombstones = plan.tombstones
     for _, deleted in plan.rows.inserts[len(new) :]:
@@ -356,11 +363,14 @@ def _prepare(
     source: Source,
     request: MergeRequest,
     read: frozenset[str],
+    path: str,
 ) -> PreparedChange:
     """Turn the changes to files into tasks; ``read`` has the files with rows on which they depend."""
     removed = {change.file.path for change in changes.files if is_removed(change, source)}
     left = [change for change in changes.files if change.file.path not in removed]
-    rewrites = rewrite_tasks(left, schemas, request, adds_rows=changes.inserted + changes.updated > 0)
+    adds_rows = changes.inserted + changes.updated > 0
+    rewrites = rewrite_tasks(left, schemas, request, adds_rows=adds_rows)
+    check_evolution(rewrites, schemas, request, path)
     new = [(group, as_range(rows)) for group, rows in changes.inserts]
     return PreparedChange(
         operation=request.operation,
@@ -380,6 +390,8 @@ def _prepare(
         reasons={change.file.path: change.reason for change in changes.files},
         stale=changes.stale,
         moved=changes.moved,
+        partition_types=types_written(snapshot, schemas.partitions, source),
+        schema_changes=schemas.changes if adds_rows else (),
     )
 
 

@@ -29,10 +29,19 @@ from fsspeckit.common.stored_types import with_types_kept
 from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
 from fsspeckit.core.dataset.categories import categories_for, columns_left, own_categories
+from fsspeckit.core.dataset.folder_types import settled, types_written
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, emptied_as, load_files, load_snapshot, partition_layout
+from fsspeckit.core.dataset.snapshot import (
+    Snapshot,
+    emptied_as,
+    load_files,
+    load_snapshot,
+    partition_layout,
+    same_types,
+)
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
@@ -53,6 +62,7 @@ from fsspeckit.core.planning.merge_request import (
     check_partition_columns,
     new_file_options,
     partition_columns_of,
+    text_folders,
     visible_partitions,
     without_columns,
 )
@@ -99,6 +109,7 @@ class _Existing:
     """The existing dataset: its files, the footer of one file, and its partition columns.
 
     ``identities`` has the partition of each file, in the same order; ``None`` for a file outside partition folders.
+    ``source`` are the rows, with partition columns in the types of the dataset.
     """
 
     view: View
@@ -106,6 +117,7 @@ class _Existing:
     partitions: tuple[str, ...]
     identities: Sequence[str | None]
     spellings: PartitionIdentities
+    source: Source
 
     @property
     def folders(self) -> Mapping[str, str]:
@@ -144,20 +156,24 @@ def write(
 
         def attempt() -> WriteResult:
             existing = _load_existing(place, source, request)
-            if parsed is not None and not request.replaces_all and _first_schema(existing.sample) != parsed.schema:
+            if parsed is not None and not request.replaces_all and not _same_columns(place, existing.view, parsed):
                 raise _changed(place)
             if request.mode in ("error", "ignore") and not existing.view.is_missing:
                 return _keep_existing(place, existing.view, request, started, dry_run=dry_run)
-            work = _Work.plan(engine, place, source, existing, request, reporter)
+            work = _Work.plan(engine, place, existing, request, reporter)
             if dry_run:
                 return work.result(None, (), None, started)
-            return work.commit(engine, source, attempts, reporter, started)
+            return work.commit(engine, attempts, reporter, started)
 
         return attempts.run(attempt)
 
 
-def _first_schema(snapshot: Snapshot) -> pa.Schema | None:
-    return snapshot.files[0].schema if snapshot.files else snapshot.schema
+def _same_columns(place: Place, view: View, parsed: Snapshot) -> bool:
+    """Return whether a dataset still has the columns with which text files were parsed."""
+    if view.head == parsed.view.head and len(view.files) == len(parsed.view.files):
+        return True
+    with vanished_file_is_conflict(place, "write"):
+        return same_types(load_snapshot(place.storage, view), parsed)
 
 
 def _changed(place: Place) -> CommitConflictError:
@@ -192,12 +208,12 @@ class _Work:
         cls,
         engine: Engine,
         place: Place,
-        source: Source,
         existing: _Existing,
         request: WriteRequest,
         reporter: Reporter,
     ) -> _Work:
         """Check the source against the dataset, and plan the write."""
+        source = existing.source
         if not request.replaces_all:
             existing = existing.with_categories(place, source)
         body = _body(source, existing, request, place.path)
@@ -226,10 +242,9 @@ class _Work:
         count, routes = source.rows, rows.exchanged
         return cls(place, request, existing, tasks, retire, removal, count, left, examine, routes)
 
-    def commit(
-        self, engine: Engine, source: Source, attempts: Attempts, reporter: Reporter, started: float
-    ) -> WriteResult:
+    def commit(self, engine: Engine, attempts: Attempts, reporter: Reporter, started: float) -> WriteResult:
         """Stage the new files and commit them."""
+        source = self.existing.source
         transaction = attempts.begin(self.existing.view, f"write:{self.request.mode}")
         outcomes = attempts.staged.run(
             source, self.tasks, lambda tasks: self._run(engine, source, tasks, transaction.staging, reporter)
@@ -257,6 +272,7 @@ class _Work:
         pairs = zip(newer.view.files, newer.identities, strict=True)
         outside = [file.path for file, name in pairs if name is None and file.path in new]
         is_same = newer.partitions == self.existing.partitions and set(retire) == set(self.retire)
+        is_same &= newer.sample.view.partition_types == self.existing.sample.view.partition_types
         if not is_same or (outside and self.request.mode == "overwrite_partitions"):
             raise _changed(self.place)
 
@@ -294,7 +310,15 @@ class _Work:
             is_empty_write=not publish and (self.request.replaces_all or self.existing.view.is_missing),
             tombstones=() if self.request.replaces_all and tombstones else None,
             tombstones_at=slot if self.request.replaces_all else None,
+            partition_types=self._partition_types,
         )
+
+    @property
+    def _partition_types(self) -> PartitionTypes | None:
+        """The types of the partition columns after the write."""
+        existing = self.existing
+        sample = replace(existing.sample, schema=None) if self.request.replaces_all else existing.sample
+        return types_written(sample, existing.partitions, existing.source)
 
     def result(
         self, outcomes: Sequence[Outcome] | None, publish: Sequence[Publish], commit: Commit | None, started: float
@@ -355,10 +379,10 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> tuple[Input
     def load() -> tuple[View, Snapshot]:
         view = place.journal.view()
         view = replace(view, files=(), emptied=None) if request.replaces_all else view
-        return view, load_snapshot(place.storage, replace(view, files=view.files[:1]))
+        return view, load_snapshot(place.storage, view)
 
-    view, sample = load_unchanged(place, "write", load)
-    return read_later(given, replace(sample, view=view)), sample
+    view, whole = load_unchanged(place, "write", load)
+    return read_later(given, replace(whole, view=view)), whole
 
 
 def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Existing:
@@ -370,7 +394,7 @@ def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Exis
 
 
 def _examine(place: Place, view: View, source: Source, request: WriteRequest) -> _Existing:
-    sample = _load_sample(place, view, request)
+    sample = _load_sample(place, view, source, request)
     columns, values = partition_layout([file.path for file in view.files])
     columns = sample.partition_columns if view.emptied is not None else columns
     if request.replaces_all:
@@ -382,19 +406,32 @@ def _examine(place: Place, view: View, source: Source, request: WriteRequest) ->
     if request.mode == "overwrite_partitions" and not partitions:
         remedy = 'Pass partition_by or mode="overwrite".' if view.is_missing else 'Use mode="overwrite".'
         raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset. {remedy}')
-    known = () if sample.schema is None else sample.schema.names
-    spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
+    if not request.replaces_all and sample.schema is not None:
+        sample = replace(sample, partition_columns=columns)
+        source, sample = settled(source, sample, [each for each in values if each is not None])
+        view = replace(view, partition_types=sample.view.partition_types)
+    spellings = PartitionIdentities(partitions, source.schema, text_folders(sample))
     keeps = partitions == columns and not request.replaces_all
     identities = spellings.of_all([texts if keeps else None for texts in values])
-    return _Existing(view, sample, partitions, identities, spellings)
+    return _Existing(view, sample, partitions, identities, spellings, source)
 
 
-def _load_sample(place: Place, view: View, request: WriteRequest) -> Snapshot:
-    """Return a snapshot of one file, whose schema is that of the dataset, or of all files to find rows in them."""
+def _load_sample(place: Place, view: View, source: Source, request: WriteRequest) -> Snapshot:
+    """Return a snapshot of one file with the columns of the source, or of all files to find rows or columns in them."""
     with vanished_file_is_conflict(place, "write"):
-        if request.replace_where is None:
-            return load_snapshot(place.storage, replace(view, files=view.files[:1]))
-        return load_snapshot(place.storage, view, stats_for=columns_named(request.replace_where))
+        if request.replace_where is not None:
+            return load_snapshot(place.storage, view, stats_for=columns_named(request.replace_where))
+        one = load_snapshot(place.storage, replace(view, files=view.files[:1]))
+        if request.replaces_all or len(view.files) < 2 or _has_columns(one, source.schema):
+            return one
+        return replace(one, schema=load_snapshot(place.storage, view).schema)
+
+
+def _has_columns(one: Snapshot, source: pa.Schema) -> bool:
+    """Return whether the source has the columns of a file, with their types, and no others."""
+    own = {} if one.schema is None else {field.name: field.type for field in one.schema}
+    given = {field.name: field.type for field in source if field.name in own or field.name not in one.partition_columns}
+    return own.keys() == given.keys() and all(same_storage(type_, given[name]) for name, type_ in own.items())
 
 
 def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:
@@ -407,12 +444,6 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
         ours = source.schema_for(target)
         ours = without_columns(ours, [name for name in existing.partitions if name not in target.names])
         body = reconcile(target, ours, operation=request.mode, path=path)
-        wider = [f.name for f in target if not same_storage(f.type, body.field(f.name).type)]
-        if wider:
-            raise SchemaMismatchError(
-                f"{request.mode}: column(s) {wider} of the source have a wider type than in {path}, and no existing "
-                "file is rewritten. Use merge, which widens the dataset, or convert the values exactly."
-            )
     if not body.names:
         problem = "every column is a partition column" if source.schema.names else "the source has no columns"
         raise SchemaMismatchError(f"{problem}. Add a column that is not a partition column.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode
+from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode, SchemaMode
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import INT96
 from fsspeckit.datasets.duckdb.connection import create_duckdb_connection, registered_filesystem
@@ -90,7 +90,7 @@ class DuckDBDatasetIO(DatasetIO):
 def merge(
     data: Any,
     path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     strategy: str = DEFAULT_STRATEGY,
     *,
     connection: DuckDBPyConnection | None = None,
@@ -103,7 +103,7 @@ def merge(
     Args:
         data: A DuckDB relation, Arrow rows or a path, as for `DuckDBDatasetIO.merge`.
         path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
         connection: The connection to use.
         filesystem: An fsspec filesystem.
@@ -142,12 +142,13 @@ def read_parquet(
 def merge_parquet_dataset_duckdb(
     source: Any,
     target_path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     strategy: str = DEFAULT_STRATEGY,
     *,
     connection: DuckDBPyConnection | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    schema_mode: SchemaMode = "widen",
     **options: Any,
 ) -> dict[str, int]:
     """Merge a source into a dataset and return the counts; arguments as for `merge`.
@@ -156,7 +157,10 @@ def merge_parquet_dataset_duckdb(
         ``inserted``, ``updated``, ``deleted`` and ``total``.
     """
     io = DuckDBDatasetIO(connection, filesystem, storage_options)
-    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()
+    result = io.merge(
+        source, target_path, key_columns=key_columns, strategy=strategy, schema_mode=schema_mode, **options
+    )
+    return result.stats()
 
 
 def compact_parquet_dataset(
@@ -184,6 +188,7 @@ def compact_parquet_dataset(
         connection: The connection to use.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
+        schema_mode: ``"widen"`` by default, so that different types of a column become their common type.
         **options: Further options of `DuckDBDatasetIO.compact_parquet_dataset`.
     """
     io = DuckDBDatasetIO(connection, filesystem, storage_options)
@@ -193,7 +198,7 @@ def compact_parquet_dataset(
 
 def deduplicate_parquet_dataset(
     path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     dedup_order_by: Columns | None = None,
     partition_filter: Columns | None = None,
     compression: str | None = None,
@@ -208,7 +213,7 @@ def deduplicate_parquet_dataset(
 
     Args:
         path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest).
         partition_filter: Only files whose path in the dataset starts with one of these texts; ``"day=1/"`` is a folder.
         compression: Codec of rewritten files.

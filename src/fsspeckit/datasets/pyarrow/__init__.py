@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsspeckit.common.choices import DEFAULT_STRATEGY
+from fsspeckit.common.choices import DEFAULT_STRATEGY, SchemaMode
 from fsspeckit.common.schema import cast_schema, convert_large_types_to_normal, opt_dtype, unify_schemas
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.datasets.io import Columns, DatasetIO
@@ -67,7 +67,7 @@ def compact_parquet_dataset_pyarrow(
 
 def deduplicate_parquet_dataset_pyarrow(
     path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     dedup_order_by: Columns | None = None,
     partition_filter: Columns | None = None,
     compression: str | None = None,
@@ -81,7 +81,7 @@ def deduplicate_parquet_dataset_pyarrow(
 
     Args:
         path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest).
         partition_filter: Only files whose path in the dataset starts with one of these texts; ``"day=1/"`` is a folder.
         compression: Codec of rewritten files.
@@ -141,11 +141,12 @@ def optimize_parquet_dataset_pyarrow(
 def merge_parquet_dataset_pyarrow(
     source: Any,
     target_path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     strategy: str = DEFAULT_STRATEGY,
     *,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    schema_mode: SchemaMode = "widen",
     **options: Any,
 ) -> dict[str, int]:
     """Merge a source into a dataset and return the counts.
@@ -153,14 +154,18 @@ def merge_parquet_dataset_pyarrow(
     Args:
         source: Rows or a path, as for `PyarrowDatasetIO.merge`.
         target_path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
+        schema_mode: ``"widen"`` by default, so that different types of a column become their common type.
         **options: Further options of `PyarrowDatasetIO.merge`.
 
     Returns:
         ``inserted``, ``updated``, ``deleted`` and ``total``.
     """
     io = PyarrowDatasetIO(filesystem, storage_options)
-    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()
+    result = io.merge(
+        source, target_path, key_columns=key_columns, strategy=strategy, schema_mode=schema_mode, **options
+    )
+    return result.stats()
