@@ -7,6 +7,7 @@ only point where concurrent writers compete. What a record does to the dataset i
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import time
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
@@ -22,7 +24,7 @@ from fsspeckit.core.commit.history import Expired, expired_files, fold, folded_u
 from fsspeckit.core.commit.late_copies import MOST_COMMITS, Names, are_gone, from_bytes, may_come, to_bytes
 from fsspeckit.core.commit.partition_types import PartitionTypes, recorded_types
 from fsspeckit.core.commit.partition_types import mark_of as mark_of_types
-from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
+from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, key_of, new_id
 from fsspeckit.core.commit.seen_files import save_seen
 from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
 from fsspeckit.core.commit.tombstones import (
@@ -49,7 +51,7 @@ _KINDS = (".json", ".done")
 SAVED_KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
 SAVED_POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
 _POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
-_SLOT = re.compile(r"(?:floor|anew|late|gone)-(\d{20})", re.ASCII)
+_SLOT = re.compile(r"(?:floor|key|anew|late|gone)-(\d{20})", re.ASCII)
 _PROBED = re.compile(r"probed-[0-9a-f]{32}", re.ASCII)
 _LIST_ATTEMPTS = 3
 
@@ -65,7 +67,7 @@ class LogState:
     refresh after every commit. ``probed`` are the marks of `exclusive_create`. Rows of commits before ``anew`` are
     gone, because another program removed their files. ``tombstones`` are the slot of the newest list of files of
     tombstones, and the number of these files. ``late`` and ``gone`` are the slots of the lists of `late_copies`.
-    ``types`` are the types of partition columns by the slot that set them.
+    ``types`` are the types of partition columns by the slot that set them, and ``key`` is the slot that set the key.
     """
 
     records: tuple[int, ...] = ()
@@ -81,6 +83,7 @@ class LogState:
     late: int = 0
     gone: int = 0
     types: tuple[tuple[int, PartitionTypes], ...] = ()
+    key: int = 0
 
     @property
     def is_export_outdated(self) -> bool:
@@ -201,7 +204,7 @@ class Log:
 
     def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers, policy = [], set(), [], (0, 0)
-        slots = dict.fromkeys(("floor", "anew", "late", "gone"), 0)
+        slots = dict.fromkeys(("floor", "anew", "late", "gone", "key"), 0)
         exports, kept, probed, others = [], set(), set(), list[str]()
         for name in names:
             number, ending = name[:20], name[20:]
@@ -237,6 +240,7 @@ class Log:
             anew=slots["anew"],
             late=slots["late"],
             gone=slots["gone"],
+            key=slots["key"],
         )
         if not (exports or kept or probed or others):
             return state
@@ -411,6 +415,8 @@ class Log:
             self._set_tombstones(record.seq, record.tombstones)
         if record.partition_types is not None:
             self._set_types(record.seq, record.partition_types)
+        if record.key is not None:
+            self._set_slot("key", record.seq, json.dumps(record.key).encode())
         path, owner = self._path(record.seq, "done"), record.owner.encode()
         if self._storage.is_local:
             self._storage.write_bytes(path, owner)
@@ -534,6 +540,26 @@ class Log:
         """Store the types of the partition columns durably: the record that has them may be pruned."""
         self._storage.write_bytes(join(self.folder, mark_of_types(seq, types)), b"")
         self.sync()
+
+    def key_columns(self, state: LogState) -> tuple[str, ...] | None:
+        """Return the columns that identify a row, if they are recorded.
+
+        Raises:
+            StorageError: What the journal has is not a key.
+        """
+        pending = self.read(state.newest) if state.is_pending else None
+        if pending is not None and pending.key is not None:
+            return pending.key
+        if not state.key or state.key < state.anew:
+            return None
+        path = join(self.folder, f"key-{state.key:020d}")
+        try:
+            return key_of(parse_json(self._storage.read_bytes(path)))
+        except ValueError as error:
+            raise StorageError(
+                f"The key in {path} cannot be used: {error}. Pass the key columns, or delete this file and record the "
+                "key again with fsspeckit adopt."
+            ) from error
 
     def _remove_old_types(self, state: LogState) -> None:
         """Remove the types of earlier commits. Those of versions that can be read stay."""
