@@ -24,6 +24,7 @@ CLI = ("tests/cli",)
 EXCHANGED = ("tests/core/operations/test_exchanged_merge.py",)
 ROW_CHANGES = ("tests/conformance/test_row_changes.py",)
 PROTOCOL = ("tests/core/commit/test_protocol.py",)
+LATE = ("tests/faults/test_late_copies.py",)
 TRANSACTION = ("tests/core/commit/test_transaction.py",)
 CONCURRENT = ("tests/core/operations/test_concurrent_commits.py",)
 SWEEPS = (
@@ -490,6 +491,16 @@ BUGS: tuple[Bug, ...] = (
         "",
         "pass",
         ("tests/faults/test_exchange.py",),
+    ),
+    Bug("late: names of files that may come back are not stored", "Log.remember_copies", "", "pass", LATE),
+    Bug("late: names of removed files are not stored", "Log.note_removed", "", "pass", LATE),
+    Bug("late: a late writer does not look again", "Replayer._finish", "", "self._log.finish(record)", LATE),
+    Bug(
+        "late: files that are not data are not removed",
+        "Replayer._close_in_bulk",
+        "[*(item.path for item in record.retire), *put_back]",
+        "[item.path for item in record.retire]",
+        LATE,
     ),
     Bug("sweep: records are not replayed", "Replayer.replay", "", "self._log.finish(item)", SWEEPS),
     Bug("sweep: new files are not published again", "Replayer._path_for", "", "return None", SWEEPS),
