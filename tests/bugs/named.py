@@ -498,8 +498,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "late: files that are not data are not removed",
         "Replayer._close_in_bulk",
-        "[*(item.path for item in record.retire), *put_back]",
-        "[item.path for item in record.retire]",
+        "[*(each.path for each in record.retire), *put_back]",
+        "[each.path for each in record.retire]",
         LATE,
     ),
     Bug("sweep: records are not replayed", "Replayer.replay", "", "self._log.finish(item)", SWEEPS),
