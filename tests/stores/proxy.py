@@ -38,7 +38,7 @@ class Request:
 
     @property
     def is_copy(self) -> bool:
-        return "x-amz-copy-source" in {name.lower() for name in self.headers}
+        return bool({"x-amz-copy-source", "x-ms-copy-source"} & {name.lower() for name in self.headers})
 
     @property
     def is_conditional(self) -> bool:
