@@ -55,7 +55,7 @@ class _Recorder:
         sys.settrace(self.trace)
         result = yield
         names = {
-            f"{c.co_filename.rpartition(_PACKAGE)[2]}:{outermost(c.co_qualname)}" for c in self.called if _is_ours(c)
+            f"{c.co_filename.rpartition(_PACKAGE)[2]}:{outermost(c.co_qualname)}" for c in self.called.copy() if _is_ours(c)
         }
         self.found[item.nodeid] = [round(time.process_time() - started, 2), sorted(names)]
         return result
