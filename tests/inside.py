@@ -156,7 +156,7 @@ SMALL = {
     "fsspeckit.core.planning.statistics._MAX_SORTED_TEXTS": 1,
     "fsspeckit.datasets.duckdb.matching.MAX_BATCH_ROWS": 8,
 }
-"""Limits so low that a few rows are very many: they come in many pieces, and their keys go into the larger structures."""
+"""Limits so low that a few rows are very many: they come in many pieces, and keys go into the larger structures."""
 
 
 def few_rows_are_many(patch: pytest.MonkeyPatch) -> None:
