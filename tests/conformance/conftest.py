@@ -49,10 +49,10 @@ def _index_of_every_dataset() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _few_rows_are_many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A distributed engine gets few rows in many pieces, with the structures that are for very many keys."""
+    """A distributed engine gets few rows in many pieces and the structures of very many keys; DuckDB joins all keys."""
     called = getattr(request.node, "callspec", None)
-    is_small = request.node.get_closest_marker("many_rows") is None
-    if is_small and called is not None and called.params.get("engine") == "pyarrow-exchange":
+    engine = called.params.get("engine") if called is not None else None
+    if engine in ("pyarrow-exchange", "duckdb") and request.node.get_closest_marker("many_rows") is None:
         few_rows_are_many(monkeypatch)
 
 
