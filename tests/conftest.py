@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from installed import known_warnings, missing_feature
 from marks import marks_of
+from stores.servers import Store, at, running
 from sweeps import Sweep, sweep_size
 
 # A shared machine makes single examples slow without making them wrong: no deadline, no health check on speed.
@@ -79,31 +78,19 @@ def _empty_memory(fs: Any) -> None:
     fs.pseudo_dirs[:] = [""]
 
 
-@dataclass(frozen=True, slots=True)
-class S3Server:
-    """Where the S3 server listens, and what s3fs must be told to reach it."""
-
-    endpoint: str
-    storage_options: dict[str, Any]
-    requests: list[str] = field(default_factory=list)
-    """The kind of each request that the server received."""
-
-    def filesystem(self) -> Any:
-        """A new s3fs client, with no cache shared with any other."""
-        return fsspec.filesystem("s3", skip_instance_cache=True, **self.storage_options)
-
-
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
-    """An S3 server on a free loopback port; each test process has its own."""
+def s3_server() -> Iterator[Store]:
+    """An S3 server on a free loopback port, of each test process. `S3_SERVER=versitygw` chooses another one."""
+    if name := os.environ.get("S3_SERVER"):
+        with running(name) as store:
+            yield store
+        return
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    options = {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": endpoint}}
-    started = S3Server(endpoint, options)
+    started = at("moto", f"http://{host}:{port}", [])
     _record_requests(server._server, started.requests)
     yield started
     server.stop()
@@ -130,8 +117,6 @@ def _kind(environment: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def s3_bucket(s3_server: S3Server) -> str:
+def s3_bucket(s3_server: Store) -> str:
     """The name of a new, empty bucket."""
-    name = f"bucket-{uuid.uuid4().hex[:12]}"
-    s3_server.filesystem().mkdir(name)
-    return name
+    return s3_server.bucket()

@@ -118,6 +118,8 @@ THRESHOLDS = {
     "files of an index": (
         "fsspeckit.core.dataset.indexed_files.MIN_FILES",
         "fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES",
+        "fsspeckit.core.commit.file_kinds.MIN_FILES",
+        "fsspeckit.core.commit.file_kinds.MIN_LOCAL_FILES",
         "fsspeckit.core.planning.pruned_files.MIN_FILES",
         "fsspeckit.core.commit.listing.MANY_FILES",
     ),
@@ -348,7 +350,11 @@ def left_behind(storage: Storage, root: str) -> set[str]:
     log = Log(storage, sidecar)
     state = log.state()
     known = {join(log.folder, f"{seq:020d}.{kind}") for seq in state.records for kind in ("json", "done")}
-    marks = [name for name in storage.list_names(log.folder) if name.startswith(("retain-", "floor-", "probed-"))]
+    marks = [
+        name
+        for name in storage.list_names(log.folder)
+        if name.startswith(("retain-", "floor-", "probed-", "late-", "gone-"))
+    ]
     known |= {log.lock_path, log.staging_lock_path, *(join(log.folder, name) for name in marks)}
     known |= {join(log.kept_folder, item.name) for seq in state.records for item in log.read(seq).kept}
     deleted = log.tombstones(state)

@@ -51,14 +51,19 @@ def table_of(path: Path) -> pa.Table:
 
 
 def data_files(dataset: Path) -> list[Path]:
-    """Data files below a dataset, sorted: Parquet names, nothing hidden; a hive folder is never hidden."""
+    """Data files below a dataset, sorted: Parquet by name or content, nothing hidden; a hive folder is never hidden."""
     found = []
     for path in sorted(dataset.rglob("*")):
         *folders, name = path.relative_to(dataset).parts
         hidden = name[0] in "_." or any(part[0] in "_." and "=" not in part for part in folders)
-        if path.is_file() and path.suffix.lower() in SUFFIXES and not hidden:
+        if path.is_file() and not hidden and (path.suffix.lower() in SUFFIXES or _is_parquet(path)):
             found.append(path)
     return found
+
+
+def _is_parquet(path: Path) -> bool:
+    content = path.read_bytes()
+    return content[:4] == content[-4:] == b"PAR1"
 
 
 def numbers(ids: list[int | None], v: list[Any] | str = "old", **columns: Any) -> pa.Table:

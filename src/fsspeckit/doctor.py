@@ -14,15 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from fsspeckit.common.install import extras, install_command
-from fsspeckit.common.text import counted, printable, scrub, split_message
+from fsspeckit.common.text import counted, printable, scrub, shortened, split_message
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.result_view import ResultMapping, columns
 
 Verdict = Literal["ok", "note", "fail"]
 Describe = Callable[[Exception], tuple[str, str]]
 """Returns what is wrong, and what to do."""
-_SHOWN = 20
-"""So many damaged files are named."""
 _STORES = {
     "s3": ("s3", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"), "~/.aws/credentials"),
     "gcs": ("gs", ("GOOGLE_APPLICATION_CREDENTIALS",), "~/.config/gcloud/application_default_credentials.json"),
@@ -123,7 +121,7 @@ class _Doctor:
             yield self._attempt("write access", _temp)
             return
         yield self._attempt("read access", self._readable)
-        yield self._data_files()
+        yield from self._data_files()
         yield self._attempt("write access", self._writable)
         yield self._attempt("two writers", self._exclusive_create)
         yield self._journal()
@@ -186,8 +184,8 @@ class _Doctor:
         files = view.files
         return f"{counted(len(files), 'data file')} at {place.path}" if files else f"no dataset at {place.path} yet"
 
-    def _data_files(self) -> Check:
-        """Read the footers of all files, and name those that cannot be read."""
+    def _data_files(self) -> Iterator[Check]:
+        """Read the footers of all files, name those that cannot be read, and the visible files that are not Parquet."""
         from fsspeckit.common.errors import DamagedFileError, UnsupportedDataError
         from fsspeckit.core.model import ViewFile
         from fsspeckit.core.parquet.data_files import read_data_files
@@ -195,10 +193,13 @@ class _Doctor:
 
         bad: list[str] = []
         int96: set[str] = set()
+        others: list[str] = []
 
         def look() -> str:
             place = self._place()
-            files = place.journal.view().files
+            view = place.journal.view()
+            files = view.files
+            others.extend(entry.path for entry in view.others)
 
             def read(file: ViewFile) -> None:
                 try:
@@ -217,11 +218,13 @@ class _Doctor:
             )
 
         check = self._attempt("data files", look)
-        if not bad:
-            return check
-        more = f" and {counted(len(bad) - _SHOWN, 'more file')}" if len(bad) > _SHOWN else ""
-        detail = f"{counted(len(bad), 'file')} cannot be read as Parquet: {', '.join(sorted(bad)[:_SHOWN])}{more}"
-        return Check("data files", "fail", detail, "restore these files, or move them out of the dataset")
+        if bad:
+            detail = f"{counted(len(bad), 'file')} cannot be read as Parquet: {shortened(sorted(bad))}"
+            check = Check("data files", "fail", detail, "restore these files, or move them out of the dataset")
+        yield check
+        if others:
+            detail = f"{counted(len(others), 'visible file')} not read, because not Parquet: {shortened(others)}"
+            yield Check("other files", "note", detail, "other readers may fail on them: move them out of the dataset")
 
     def _writable(self) -> str:
         """Write and remove a file in the folder where a writer creates the journal, or in its nearest parent."""

@@ -509,7 +509,8 @@ BUGS: tuple[Bug, ...] = (
         "protocol: older records without done are replayed",
         "replay_pending",
         "",
-        "for seq in state.records:\n    if seq not in state.done:\n        replayer.replay(log.read(seq))\nreturn ()",
+        "for seq in state.records:\n    if seq not in state.done:\n"
+        "        replayer.replay(log.read(seq), state)\nreturn ()",
         PROTOCOL,
     ),
     Bug("protocol: records are pruned before done", "Log.prune", "('done', 'json')", "('json', 'done')", PROTOCOL),
@@ -561,7 +562,7 @@ BUGS: tuple[Bug, ...] = (
         "sweep: an error while publishing is reported as a failed commit",
         "Transaction._apply",
         "",
-        "Replayer(self._storage, self._view.root, self._log).publish_all(record)\nreturn True",
+        "Replayer(self._storage, self._view.root, self._log).publish_all(record, state)\nreturn True",
         SWEEPS,
     ),
     Bug(

@@ -39,7 +39,7 @@ _OPERATIONS = {
     "deduplicate": ("test_deduplicate",),
     "every kind of source": ("test_sources", "test_text_sources", "test_polars_frames"),
     "local disk, memory, S3; kept versions, restore, changes of commits": ("test_storage",),
-    "files that others wrote": ("test_foreign_files", "test_foreign_tables", "test_int96"),
+    "files that others wrote": ("test_foreign_files", "test_foreign_tables", "test_int96", "test_logical_types"),
     "odd names, large tables, numbers at their limits, categories, datasets without rows": (
         "test_odd_corners",
         "test_number_values",

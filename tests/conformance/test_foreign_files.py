@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fsspeckit
 from conformance.effort import for_each
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
-from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
 from inside import (
     I32,
     I64,
@@ -292,3 +294,141 @@ def _as_hadoop_lz4(path: Path) -> None:
     move(tree)
     words = write_struct(tree)
     path.write_bytes(bytes(out) + words + len(words).to_bytes(4, "little") + b"PAR1")
+
+
+HIVE_NAMES = ("000000_0", "000000_0_copy_1", "part-00000", "20261119_081500_00012_abcde_bucket-00000", "x.csv")
+
+
+def _hive_lake(root: Path) -> None:
+    """Files of Hive and Trino in two partitions, and what such a folder has besides."""
+    for day, start in (("1", 0), ("2", 100)):
+        for number, name in enumerate(HIVE_NAMES):
+            put(root / f"day={day}" / name, numbers([start + number]))
+    put(root / ".hive-staging_hive_1" / "-ext-10000" / "000000_0", numbers([0]))
+    put(root / "_temporary" / "0" / "part-00000", numbers([0]))
+    half = put(root / "day=1" / "000001_0", numbers([0])).read_bytes()
+    (root / "day=1" / "000001_0").write_bytes(half[: len(half) // 2])
+    (root / "_SUCCESS").touch()
+    (root / "day=1" / ".000000_0.crc").write_bytes(b"crc\0")
+    (root / "day=2" / "000002_0").touch()
+    (root / "notes.txt").write_text("PAR1 at the start only, in a text of some length")
+
+
+OTHERS = ["day=1/000001_0", "day=2/000002_0", "notes.txt"]
+
+
+def test_parquet_files_without_an_ending_are_data_files(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    _hive_lake(root)
+    found = fsspeckit.Dataset(path).inspect()
+    assert (found["files"], found["rows"], list(found["other_files"])) == (10, 10, OTHERS)
+    notes = [check.detail for check in fsspeckit.Dataset(path).doctor().checks if check.name == "other files"]
+    assert len(notes) == 1
+    assert all(name in notes[0] for name in OTHERS)
+    others = {name: content for name, content in contents(root).items() if name in OTHERS}
+
+    source = numbers([2, 50], "new", day=["1", "1"])
+    result = io.merge(source, path, strategy="upsert", key_columns=["id"])
+    assert (result.inserted, result.updated, len(result.rewritten_files)) == (1, 1, 1)
+    assert io.delete(path, where="id IN (3, 103)").deleted == 2
+    assert io.update(path, set={"v": "'set'"}, where="id = 104").updated == 1
+    rows = [(0, "old"), (1, "old"), (2, "new"), (4, "old"), (50, "new"), *((n, "old") for n in (100, 101, 102))]
+    rows.append((104, "set"))
+    assert look(root) == sorted(rows, key=repr)
+    assert sorted(io.read_parquet(path, columns=["id", "v"]).to_pylist(), key=repr) == [
+        {"id": id_, "v": v} for id_, v in sorted(rows, key=repr)
+    ]
+    io.compact_parquet_dataset(path, target_rows_per_file=1000)
+    assert len(data_files(root)) == 2
+    assert look(root) == sorted(rows, key=repr)
+    assert {name: content for name, content in contents(root).items() if name in OTHERS} == others
+
+
+def test_versions_of_files_without_an_ending_are_kept(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    put(root / "000000_0", numbers([1, 2]))
+    before = io.keep_history(path)
+    io.delete(path, where="id = 1")
+    assert look(root) == [(2, "old")]
+    assert io.read_parquet(path, version=before).num_rows == 2
+    io.restore(path, version=before)
+    assert look(root) == [(1, "old"), (2, "old")]
+
+
+def test_a_file_that_is_complete_now_is_looked_at_again(io: Any, tmp_path: Path) -> None:
+    """Another program writes a file piece by piece; half of it is not a data file."""
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    put(root / "a.parquet", numbers([1]))
+    content = put(tmp_path / "x", numbers([2, 3])).read_bytes()
+    (root / "000000_0").write_bytes(content[:-4] + b"????")
+    os.utime(root / "000000_0", (1, 1))
+    assert io.merge(numbers([1], "new"), path, **UPSERT).total == 1
+    (root / "000000_0").write_bytes(content)
+    result = io.merge(numbers([1, 2], "newer"), path, **UPSERT)
+    assert (result.inserted, result.updated, result.total) == (0, 2, 3)
+
+
+def test_an_encrypted_file_without_an_ending_is_an_error(io: Any, tmp_path: Path) -> None:
+    path = put(tmp_path / "d" / "000000_0", numbers([1]))
+    content = path.read_bytes()
+    path.write_bytes(b"PARE" + content[4:-4] + b"PARE")
+    with pytest.raises(OSError, match=r"000000_0.*encrypted"):
+        io.merge(numbers([1]), str(tmp_path / "d"), **UPSERT)
+
+
+def _two_spellings(root: Path) -> None:
+    """Most files have `Name`; one has `name`, with a narrower type."""
+    for number, id_ in enumerate((1, 2)):
+        put(root / f"{number}.parquet", pa.table({"id": [id_], "Name": pa.array([10 * id_], pa.int64())}))
+    put(root / "2.parquet", pa.table({"name": pa.array([30], pa.int32()), "id": [3]}))
+
+
+REFUSED: dict[str, Callable[[Any, str], Any]] = CHANGES | {
+    "merge": lambda io, path: io.merge(pa.table({"id": [1], "Name": [1]}), path, **UPSERT),
+    "delete": lambda io, path: io.delete(path, where="id = 1"),
+    "merge as a source": lambda io, path: io.merge(path, f"{path}-target", **UPSERT),
+}
+del REFUSED["append"]
+
+
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
+def test_columns_that_differ_only_in_case_are_refused(
+    io: Any, tmp_path: Path, change: Callable[[Any, str], Any]
+) -> None:
+    _two_spellings(tmp_path / "d")
+    before = tree_of(tmp_path)
+    with pytest.raises(SchemaMismatchError, match=r"'Name' of 0.parquet and 'name' of 2.parquet differ only in case"):
+        change(io, str(tmp_path / "d"))
+    assert tree_of(tmp_path) == before
+
+
+def test_columns_that_differ_only_in_case_are_joined(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    _two_spellings(root)
+    both = io.read_parquet(path, columns=["id", "Name", "name"]).sort_by("id")
+    assert both.to_pydict() == {"id": [1, 2, 3], "Name": [10, 20, None], "name": [None, None, 30]}
+    assert sorted(io.read_parquet(path, columns=["id"], filters="id > 1")["id"].to_pylist()) == [2, 3]
+    assert set(fsspeckit.Dataset(path).inspect()["schema"]) == {"id", "Name", "name"}
+
+    joining = {"target_rows_per_file": 1, "columns_ignore_case": True}
+    plan = io.compact_parquet_dataset(path, dry_run=True, **joining)
+    assert [[name.rpartition("/")[2] for name in group] for group in plan["planned_groups"]] == [["2.parquet"]]
+    result = io.compact_parquet_dataset(path, **joining)
+    assert (result["compacted_file_count"], result["after_row_count"]) == (1, 3)
+    assert {name for file in data_files(root) for name in pq.read_schema(file).names} == {"id", "Name"}
+    rows = io.read_parquet(path).sort_by("id")
+    assert rows.to_pydict() == {"id": [1, 2, 3], "Name": [10, 20, 30]}
+    assert bag(duckdb_rows(data_files(root), ["id", "Name"])) == bag(rows_of(rows))
+    assert io.compact_parquet_dataset(path, **joining)["compacted_file_count"] == 0
+
+
+def test_two_columns_of_one_file_that_differ_only_in_case_stay_two(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    put(root / "a.parquet", pa.table({"id": [1], "Name": ["a"], "name": ["b"]}))
+    put(root / "b.parquet", pa.table({"id": [2], "name": ["c"]}))
+    io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)
+    rows = io.read_parquet(path).sort_by("id").to_pydict()
+    assert rows == {"id": [1, 2], "Name": ["a", None], "name": ["b", "c"]}
+    put(root / "c.parquet", pa.table({"id": [3], "NAME": ["d"]}))
+    with pytest.raises(SchemaMismatchError, match=r"'NAME' of c\.parquet .*Rename one"):
+        io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)

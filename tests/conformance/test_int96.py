@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import StaticTable
 
 from conformance.rows import duckdb_rows
 from fsspeckit.cli.app import main
@@ -281,17 +282,51 @@ def test_the_calendar_of_an_old_spark(io: Any, tmp_path: Path, call: str) -> Non
         assert not [key for key in pq.read_metadata(file).metadata if b"legacy" in key]
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_exports_name_the_migration(tmp_path: Path, form: Any) -> None:
+EXPORTS: dict[str, Callable[[Path], pa.Table]] = {
+    "delta": lambda folder: pl.read_delta(str(folder)).to_arrow(),
+    "iceberg": lambda folder: StaticTable.from_metadata(newest(folder)).scan().to_arrow(),
+}
+
+
+def newest(folder: Path) -> str:
+    versions = (folder.parent / f"{folder.name}.iceberg" / "metadata").glob("v*.metadata.json")
+    return str(max(versions, key=lambda file: int(file.name[1:].partition(".")[0])))
+
+
+@pytest.mark.parametrize("form", EXPORTS)
+@pytest.mark.filterwarnings("ignore::polars.exceptions.PolarsWarning", "ignore:.*Iceberg.*")
+def test_exports_have_the_same_instants(tmp_path: Path, form: Any) -> None:
     """Readers of table formats take INT96 as nanoseconds, which end in the year 2262."""
     io, folder = PyarrowDatasetIO(), lake(tmp_path / "d")
-    with pytest.raises(UnsupportedDataError, match=f"fsspeckit alter {folder} --timestamps micros"):
+    with pytest.raises(
+        UnsupportedDataError, match=rf"before the year 1678.*fsspeckit alter {folder} --timestamps micros"
+    ):
         io.export(folder, form)
+    now = tmp_path / "now"
+    now.mkdir()
+    for number, file in enumerate(data_files(Path(folder))):
+        pq.write_table(
+            pq.read_table(file, columns=["id", "at"]), now / f"{number}.parquet", use_deprecated_int96_timestamps=True
+        )
+    io.export(str(now), form, keep_exported=True)
+    new = rows([2, 9], 5).select(["id", "at"])
+    io.merge(new, str(now), key_columns="id")
+    assert by_id(EXPORTS[form](now)) == by_id(io.read_parquet(str(now)))
+    late = new.set_column(1, "at", pa.array([at(5), dt.datetime(9999, 12, 31, tzinfo=dt.UTC)], INSTANT))
+    before = contents(now)
+    with pytest.raises(UnsupportedDataError, match=f"after 2262, .*fsspeckit alter {now} --timestamps micros"):
+        io.merge(late, str(now), key_columns="id")
+    assert contents(now) == before
+    io.alter(str(now), timestamps="micros")
+    io.merge(late, str(now), key_columns="id")
+    assert by_id(EXPORTS[form](now)) == by_id(io.read_parquet(str(now)))
+
+
+def test_timestamps_of_alter_are_named(tmp_path: Path) -> None:
+    io, folder = PyarrowDatasetIO(), lake(tmp_path / "d")
     nothing: Any = None
     with pytest.raises(ValueError, match="timestamps=None is unknown; choose one of 'micros'"):
         io.alter(folder, timestamps=nothing)
-    io.alter(folder, timestamps="micros")
-    assert io.export(folder, form).rows == 6
 
 
 @pytest.mark.parametrize(("version", "is_old"), [("2.4.8", True), ("3.0.1", False), ("4.3.0", False)])

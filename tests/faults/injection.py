@@ -198,8 +198,8 @@ class FaultStorage(Storage):
 
         return self._call("make_dirs", lambda: self.inner.make_dirs(path), writes=True, tear=tear)
 
-    def publish(self, staged: str, path: str, size: int | None = None) -> None:
-        self._call("publish", lambda: self.inner.publish(staged, path, size), writes=not self.is_local)
+    def publish(self, staged: str, path: str, size: int | None = None) -> bool:
+        return self._call("publish", lambda: self.inner.publish(staged, path, size), writes=not self.is_local)
 
     def duplicate(self, path: str, other: str, size: int) -> None:
         self._call("duplicate", lambda: self.inner.duplicate(path, other, size), writes=True)

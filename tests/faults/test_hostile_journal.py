@@ -118,7 +118,7 @@ def attacks(world: Path) -> dict[str, dict[str, Any]]:
         "stage the owner": record(publish=[publish(staged="owner")]),
         "retire elsewhere": record(retire=[{"path": far, "identity": victim}]),
         "retire absolute": record(retire=[{"path": str(world / "victim" / "keep.txt"), "identity": victim}]),
-        "retire what is no data": record(retire=[{"path": "notes.txt", "identity": victim}]),
+        "retire what is no data": record(retire=[{"path": "_notes.txt", "identity": victim}]),
         "retire the sidecar": record(retire=[{"path": ".fsspeckit/log/1.parquet", "identity": victim}]),
         "make folders": record(folders=["../../made"]),
         "make a folder for nothing": record(folders=["made"]),

@@ -183,6 +183,9 @@ Bloom = Annotated[
 ToTimestamps = Annotated[
     Timestamps | None, typer.Option("--timestamps", help="Rewrite INT96 timestamps as 64-bit microseconds.")
 ]
+IgnoreCase = Annotated[
+    bool, typer.Option("--columns-ignore-case", help="Join columns of different files that differ only in case.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Also rewrite files that are already sorted.")]
 DeduplicateKeys = Annotated[
     list[str], typer.Option("--deduplicate-key", metavar="COLUMN", help="Keep one row per key; repeatable.")
@@ -267,7 +270,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "max_rows_per_file": (MaxRows, 5_000_000),
         **_REWRITING,
     },
-    "compact": {**_SIZES, **_MAINTAINING, **_TIMES},
+    "compact": {**_SIZES, **_MAINTAINING, **_TIMES, "columns_ignore_case": (IgnoreCase, False)},
     "optimize": {
         "zorder_columns": (By, []),
         "curve": (SortOrder, "linear"),

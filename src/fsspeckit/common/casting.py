@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,20 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.arrow_versions import cast_view
-from fsspeckit.common.types import common_type, is_any_list, is_bytes, is_narrow_decimal, is_text, is_view
+from fsspeckit.common.types import (
+    common_type,
+    converts_extension,
+    extension_name,
+    is_any_list,
+    is_bytes,
+    is_narrow_decimal,
+    is_text,
+    is_view,
+    unwrapped,
+)
 
+UUID_STORAGE = pa.binary(16)
+_UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
@@ -62,7 +75,7 @@ def _cast(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     if isinstance(source, pa.BaseExtensionType) and source.storage_type.equals(target):
         return array.storage
     if isinstance(source, pa.BaseExtensionType) or isinstance(target, pa.BaseExtensionType):
-        raise pa.ArrowInvalid("extension types are cast only to themselves")
+        return _cast_extension(array, target, rules)
     if pat.is_run_end_encoded(source):
         return _cast(pc.run_end_decode(array), target, rules)
     if pat.is_run_end_encoded(target):
@@ -73,6 +86,43 @@ def _cast(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     if pat.is_dictionary(target):
         return _to_dictionary(array, target, rules)
     return _cast_plain(array, target, rules)
+
+
+def _cast_extension(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
+    """Cast texts or bytes to JSON or UUID, or the reverse."""
+    source = array.type
+    if not converts_extension(target, source):
+        raise pa.ArrowInvalid("extension types are cast only to themselves, and JSON and UUID from texts and bytes")
+    if isinstance(source, pa.BaseExtensionType):
+        is_uuid_text = extension_name(source) == "arrow.uuid" and is_text(unwrapped(target))
+        return _cast(_uuid_texts(array) if is_uuid_text else array.storage, target, rules)
+    storage = target.storage_type
+    if pat.is_fixed_size_binary(storage) and is_text(unwrapped(source)):
+        plain = uuid_bytes(_cast(array, pa.string(), rules))
+    elif pat.is_fixed_size_binary(storage):
+        plain = _cast(_cast(array, pa.binary(), rules), storage, rules)
+    elif is_text(unwrapped(source)):
+        plain = _cast(array, storage, rules)
+    else:
+        plain = _cast(array, pa.binary(), rules).cast(storage)
+    return pa.ExtensionArray.from_storage(target, plain)
+
+
+def uuid_bytes(texts: pa.Array) -> pa.Array:
+    """Parse UUIDs in their canonical text form."""
+    is_uuid = pc.match_substring_regex(texts, _UUID, ignore_case=True)
+    if pc.any(pc.invert(is_uuid)).as_py():
+        raise pa.ArrowInvalid(f"{texts.filter(pc.invert(is_uuid))[0].as_py()!r} is not a UUID")
+    digits = pc.replace_substring(texts, "-", "").fill_null("0" * 32)
+    values = pa.py_buffer(bytes.fromhex("".join(digits.to_pylist())))
+    found = pa.FixedSizeBinaryArray.from_buffers(UUID_STORAGE, len(texts), [None, values])
+    return pc.if_else(texts.is_valid(), found, pa.scalar(None, UUID_STORAGE))
+
+
+def _uuid_texts(array: pa.Array) -> pa.Array:
+    return pa.array(
+        [None if value is None else str(UUID(bytes=value)) for value in array.storage.to_pylist()], pa.string()
+    )
 
 
 def _cast_plain(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
@@ -199,6 +249,8 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
     source = array.type
     if pat.is_timestamp(source) and pat.is_timestamp(target) and (source.tz is None) != (target.tz is None):
         raise pa.ArrowInvalid("a timestamp with a zone cannot be cast to one without, or the reverse")
+    if is_text(source) and target.equals(UUID_STORAGE):  # no other values of 16 bytes are compared with texts
+        return uuid_bytes(_arrow_cast(array, pa.string()))
     cast = _arrow_cast(array, target)
     if common_type(target, source) != target and not _same_values(_arrow_cast(cast, source), array):
         raise pa.ArrowInvalid(f"some values would change between {source} and {target}")

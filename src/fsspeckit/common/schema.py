@@ -359,6 +359,20 @@ def _normal(type_: pa.DataType) -> pa.DataType:
     return type_
 
 
+def renamed(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """Return a schema in which some columns have other names.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> renamed(pa.schema([("ID", pa.int8())]), {"ID": "id"}).names
+        ['id']
+    """
+    if not names:
+        return schema
+    fields = [field.with_name(names.get(field.name, field.name)) for field in schema]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
 def field_remedy(missing: Sequence[str], known: Sequence[str]) -> str | None:
     """Return what to do if a missing column is named like a field of a nested column; None if none is.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TypeGuard
 
 # The part before the @ is the user, except in Azure's URLs, where it is the container.
@@ -59,6 +60,17 @@ def counted(count: int, noun: str) -> str:
         ('1 commit', '1,200 more files')
     """
     return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def shortened(names: Sequence[str], most: int = 20) -> str:
+    """Return names for a message, and how many more there are.
+
+    Example:
+        >>> shortened(["a", "b", "c"], most=2)
+        'a, b and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(printable, names[:most])) + more
 
 
 def is_storable(text: object) -> TypeGuard[str]:

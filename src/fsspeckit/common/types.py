@@ -83,6 +83,20 @@ def is_bytes(type_: pa.DataType) -> bool:
     return bool(pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_))
 
 
+def extension_name(type_: pa.DataType) -> str:
+    """Return the name of an extension type, or an empty string."""
+    return str(type_.extension_name) if isinstance(type_, pa.BaseExtensionType) else ""
+
+
+def converts_extension(target: pa.DataType, source: pa.DataType) -> bool:
+    """Return whether values convert between JSON or UUID and texts or bytes; the caller must check the values."""
+    names, plain = {extension_name(target), extension_name(source)}, unwrapped(source)
+    plain = unwrapped(target) if extension_name(source) else plain
+    if names not in ({"arrow.json", ""}, {"arrow.uuid", ""}):
+        return False
+    return is_text(plain) or is_bytes(plain) or (pat.is_fixed_size_binary(plain) and "arrow.uuid" in names)
+
+
 def is_view(type_: pa.DataType) -> bool:
     """Return whether a type is a string or binary view."""
     return bool(pat.is_string_view(type_) or pat.is_binary_view(type_))
@@ -142,7 +156,7 @@ def _common(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataT
     if pat.is_null(target):
         return source
     if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
-        return None
+        return target if rules.checked and converts_extension(target, source) else None
     if unwrapped(target) is not target or unwrapped(source) is not source:
         return _common_encoded(target, source, rules)
     if is_number(target) and is_number(source):

@@ -23,19 +23,31 @@ _UNIQUE = re.compile(
 _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
 
 
+def is_visible(path: str) -> bool:
+    """Return whether a path in a dataset has no hidden part, except hive folders.
+
+    Such a file is a data file if its name or its content says so (`fsspeckit.core.commit.file_kinds`).
+
+    Examples:
+        >>> is_visible("day=1/000000_0"), is_visible("_SUCCESS"), is_visible(".hive-staging/a"), is_visible("_day=1/a")
+        (True, False, False, True)
+    """
+    folder, _, name = path.rpartition("/")
+    if name[:1] in ("_", "."):
+        return False
+    if "_" not in folder and "." not in folder:
+        return True
+    return all(part[:1] not in ("_", ".") or "=" in part for part in folder.split("/"))
+
+
 def is_data_file(path: str) -> bool:
-    """Return whether a path in a dataset is a data file: a Parquet name, and no hidden part except hive folders.
+    """Return whether a path in a dataset is a data file by its name alone.
 
     Examples:
         >>> is_data_file("day=1/part-0.parquet"), is_data_file("_tmp/part-0.parquet"), is_data_file("_day=1/a.pq")
         (True, False, True)
     """
-    folder, _, name = path.rpartition("/")
-    if name[:1] in ("_", ".") or not name.lower().endswith(_SUFFIXES):
-        return False
-    if "_" not in folder and "." not in folder:
-        return True
-    return all(part[:1] not in ("_", ".") or "=" in part for part in folder.split("/"))
+    return path.lower().endswith(_SUFFIXES) and is_visible(path)
 
 
 def is_side_file(path: str) -> bool:

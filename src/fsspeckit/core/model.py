@@ -207,7 +207,7 @@ def plain_codec(name: str) -> str:
 class WriteOptions:
     """How files are written; ``None`` means: like the input file, or the default for a new file.
 
-    ``timestamps`` are the 64-bit timestamps that INT96 columns become.
+    ``timestamps`` are the 64-bit timestamps that INT96 columns become, ``renames`` new names of columns.
     """
 
     compression: str | None = None
@@ -216,6 +216,7 @@ class WriteOptions:
     batch_rows: int | None = None
     memory_limit: int | None = None
     timestamps: Timestamps | None = None
+    renames: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size", "batch_rows", "memory_limit"):
@@ -233,6 +234,10 @@ class WriteOptions:
     def changes_times(self, file: DataFile) -> bool:
         """Return whether a file has INT96 columns that become 64-bit timestamps."""
         return self.timestamps is not None and bool(file.int96)
+
+    def changes_names(self, file: DataFile) -> bool:
+        """Return whether columns of a file get new names."""
+        return any(name in file.schema.names for name, _ in self.renames)
 
     def schema_after(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of files with some schema after they are written."""

@@ -55,6 +55,7 @@ class Maintenance:
         *,
         row_group_size: int | None = None,
         timestamps: Timestamps | None = None,
+        columns_ignore_case: bool = False,
         max_files: int | None = None,
         max_bytes: int | None = None,
         max_groups_per_commit: int | None = None,
@@ -73,6 +74,8 @@ class Maintenance:
             dry_run: Return the plan and write nothing.
             row_group_size: The most rows of a row group.
             timestamps: ``"micros"`` rewrites INT96 columns as 64-bit microseconds; see `alter`.
+            columns_ignore_case: Join columns of different files whose names differ only in case, under the name that
+                most files have; files with another name are rewritten. Without it, such a dataset is an error.
             max_files: The most files to join in this run.
             max_bytes: The most bytes to read in this run.
             max_groups_per_commit: Commit after so many groups, so that an interrupted run keeps its progress; by
@@ -98,6 +101,7 @@ class Maintenance:
         request = CompactRequest(
             Target.of(target_mb_per_file, target_rows_per_file),
             _scope(partition_filter, compression, row_group_size, limits, timestamps),
+            columns_ignore_case,
         )
         retries, place = check_retries(retries), self._place(path)
         return compact.compact(self.engine, place, request, dry_run=dry_run, progress=progress, retries=retries)

@@ -52,7 +52,11 @@ class PartitionLayout:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Layout(ResultMapping):
-    """The layout of a dataset; ``skew`` is the size of the largest partition divided by the mean size."""
+    """The layout of a dataset.
+
+    ``skew`` is the size of the largest partition divided by the mean size, ``other_files`` the visible files that are
+    not Parquet.
+    """
 
     path: str
     rows: int
@@ -70,6 +74,7 @@ class Layout(ResultMapping):
     columns: tuple[ColumnLayout, ...]
     journal: JournalStatus
     int96: tuple[str, ...] = ()
+    other_files: tuple[str, ...] = ()
 
     @property
     def pending_journal(self) -> bool:
@@ -92,7 +97,7 @@ def load_all_statistics(place: Place, progress: Progress = None) -> Snapshot:
 
         def load(columns: Sequence[str]) -> Snapshot:
             on_done = reporter.stage("footers", len(view.files))
-            return load_snapshot(place.storage, view, stats_for=columns, on_done=on_done)
+            return load_snapshot(place.storage, view, stats_for=columns, on_done=on_done, read=())
 
         snapshot = load(names)
         all_names = snapshot.schema.names if snapshot.schema is not None else []
@@ -127,6 +132,7 @@ def analyse(snapshot: Snapshot, path: str, journal: JournalStatus) -> Layout:
         columns=tuple(_column(field, folders) for field in schema if not pa.types.is_nested(field.type)),
         journal=journal,
         int96=int96_columns(schema),
+        other_files=tuple(entry.path for entry in snapshot.view.others),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from fsspeckit.common.text import counted, printable
+from fsspeckit.common.text import counted, printable, shortened
 from fsspeckit.core.result_view import columns, readable_bytes
 from fsspeckit.report.layout import ColumnLayout, Layout
 from fsspeckit.report.score import Score
@@ -31,6 +31,7 @@ def _headline(layout: Layout, score: Score) -> str:
         ("row groups", _row_groups(layout)),
         ("codecs", ", ".join(f"{name} ({count:,})" for name, count in layout.codecs.items())),
         *([("timestamps", _timestamps(layout))] if layout.int96 else []),
+        *([("other files", f"not Parquet, not read: {shortened(layout.other_files)}")] if layout.other_files else []),
         ("journal", _journal(layout)),
     ]
     return columns(lines)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import StorageError
+from fsspeckit.core.commit import file_kinds
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.file_names import name_stem
@@ -80,6 +81,7 @@ class Dataset:
 @pytest.fixture(autouse=True)
 def _few_files_have_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES", COUNT)
+    monkeypatch.setattr("fsspeckit.core.commit.file_kinds.MIN_LOCAL_FILES", COUNT)
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         call = getattr(LocalStorage, method)
 
         def counted(self: LocalStorage, path: str, *args: Any, call: Callable[..., Any] = call) -> Any:
-            if path.endswith(".parquet"):
+            if path.endswith((".parquet", "_0")):
                 found[f"{name_stem(path)}.parquet"] += 1
             return call(self, path, *args)
 
@@ -304,3 +306,24 @@ def test_falsified_field_changes_no_row(dataset: Dataset, opened: Counter[str], 
     if falsified.detected_by == "index":
         assert len(opened) == COUNT
     assert dataset.names() == expected()
+
+
+def test_files_without_an_ending_are_looked_at_once(dataset: Dataset, opened: Counter[str]) -> None:
+    """Later processes know from the index which of them are Parquet, until their size or version changes."""
+    names = [f"{number:06}_0" for number in range(2 * COUNT)]
+    for number, name in enumerate(names):
+        path = dataset.root / name
+        if number % 2:
+            pq.write_table(rows_of(COUNT + number), path)
+        else:
+            path.write_bytes(b"x" * 100)
+        os.utime(path, (1, 1))
+    dataset.upsert()
+    for key in (11, 12, 13):
+        file_kinds._KNOWN.clear()
+        opened.clear()
+        dataset.upsert(key)
+        assert not {name for name in opened if name.removesuffix(".parquet") in names}
+    (dataset.root / names[0]).write_bytes((dataset.root / names[1]).read_bytes())
+    file_kinds._KNOWN.clear()
+    assert dataset.io.read_parquet(str(dataset.root), columns=["id"]).num_rows == ROWS * (2 * COUNT + 1)

@@ -216,8 +216,8 @@ def test_delayed_replay_restores_no_file(memory: MemoryWorld) -> None:
     record = log.read(log.state().newest)
     overwrite(memory.storage, memory.root)
     rows, files = memory.raw_rows(), memory.dataset_files()
-    Replayer(memory.storage, memory.root, log).publish_all(record)
-    Replayer(memory.storage, memory.root, log).replay(record)
+    Replayer(memory.storage, memory.root, log).publish_all(record, log.state())
+    Replayer(memory.storage, memory.root, log).replay(record, log.state())
     assert memory.raw_rows() == rows
     assert memory.dataset_files() == files
 
@@ -237,7 +237,7 @@ def test_delayed_replay_restores_no_file_within_the_lease(memory: MemoryWorld) -
             record = log.read(log.state().newest)
             overwrite(memory.storage, memory.root)
             rows = memory.raw_rows()
-            Replayer(memory.storage, memory.root, log).publish_all(record)
+            Replayer(memory.storage, memory.root, log).publish_all(record, log.state())
             assert memory.raw_rows() == rows
             last += 1
 
@@ -258,7 +258,7 @@ def test_delayed_replay_restores_no_file_after_a_recovery_that_crashed(memory: M
                 break
             overwrite(memory.storage, memory.root)
             rows = memory.raw_rows()
-            Replayer(memory.storage, memory.root, log).publish_all(record)
+            Replayer(memory.storage, memory.root, log).publish_all(record, log.state())
             assert memory.raw_rows() == rows
 
 

@@ -115,13 +115,14 @@ def test_executors_publish_and_one_is_killed(spark, s3_server, s3_bucket, tmp_pa
             return Dying, (self._fs,)
 
         def publish(self, staged, path, size=None):
-            super().publish(staged, path, size)
+            done = super().publish(staged, path, size)
             (copies / f"{os.getpid()}-{uuid.uuid4().hex}").touch()
             for limit in (3, 10):
                 if len(list(copies.iterdir())) >= limit:
                     with suppress(FileExistsError):
                         (tmp_path / f"killed-{limit}").touch(exist_ok=False)
                         os.kill(os.getpid(), signal.SIGKILL)
+            return done
 
     on_s3, root = SparkDatasetIO(spark, filesystem=s3_server.filesystem()), f"{s3_bucket}/ds"
     on_s3.write_dataset(rows(range(30), "a", spark), root, max_rows_per_file=1)

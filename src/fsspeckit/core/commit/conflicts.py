@@ -9,6 +9,7 @@ from typing import Any
 
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core.commit.emptied import Emptied
+from fsspeckit.core.commit.file_kinds import split_entries
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import Identity, Record, is_path_in_dataset
@@ -91,7 +92,7 @@ def check_is_possible(
     if replaced and not storage.in_place:
         raise ValueError("This storage cannot replace files. Publish under a new name and retire the old file.")
     for item in changes.publish:
-        if not is_data_file(item.path) or not is_path_in_dataset(item.path):
+        if not (item.replaces or is_data_file(item.path)) or not is_path_in_dataset(item.path):
             raise ValueError(f"{item.path!r} is not a data file inside the dataset. Choose another name.")
         if parent(item.staged) != staging:
             raise ValueError(f"{item.staged} is not in the staging folder {staging}. Write it there.")
@@ -215,12 +216,13 @@ class Conflicts:
             listed = self._storage.list_tree(self._view.root).files
         except FileNotFoundError:
             listed = ()
-        current = {entry.path: entry for entry in listed if is_data_file(entry.path)}
+        data, _ = split_entries(self._storage, self._view.root, listed)
+        current = {entry.path: entry for entry in data}
         needed = self._files if changes.complete_view else inputs_of(changes)
         for path in needed:
             if not self.identity(path).matches(current.get(path)):
                 return f"{path} was changed by another program"
-        added = current.keys() - self._files.keys()
+        added = current.keys() - self._files.keys() - {*self._view.put_back}
         if not changes.complete_view:
             added &= {item.path for item in changes.publish}
         return f"{min(added)} was added by another program" if added else None

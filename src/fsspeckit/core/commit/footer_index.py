@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import to_numpy, valid_mask
+from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
+from fsspeckit.core.commit.file_list import paths_of, sizes_of, versions_of
 from fsspeckit.core.commit.record import Published, Record, new_id
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.parquet.data_files import FooterFacts
 from fsspeckit.core.parquet.footer_format import InvalidIndexError, from_bytes, joined, to_bytes
-from fsspeckit.core.parquet.footer_table import FooterTable, Numbers, tables_of
+from fsspeckit.core.parquet.footer_table import FooterTable, Numbers, is_of_others, tables_of
 from fsspeckit.core.parquet.int96 import known_unit
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 
@@ -63,10 +64,14 @@ class FooterIndex:
         """Return the constructor of None: executors do not use the index."""
         return type(None), ()
 
-    def tables(self, columns: Collection[str] | None) -> list[FooterTable]:
-        """Return all tables, the newest first, with the statistics of some columns or of all."""
+    def tables(self, columns: Collection[str] | None, *, others: bool = False) -> list[FooterTable]:
+        """Return all tables, the newest first, with the statistics of some columns or of all.
+
+        ``others``: also the tables of files that are not Parquet.
+        """
         self.is_used = True
-        return [table for part in self._load(self._names(), columns) for table in part.tables]
+        found = (table for part in self._load(self._names(), columns) for table in part.tables)
+        return [table for table in found if others or not is_of_others(table.shared)]
 
     def add(self, files: Iterable[DataFile]) -> None:
         """Remember the facts of files that were read, for the next commit."""
@@ -229,3 +234,27 @@ def locate(tables: Sequence[FooterTable], paths: pa.Array) -> Numbers:
     known = pa.concat_arrays([table.files.column("path") for table in tables])
     found = pc.index_in(paths, value_set=known)
     return np.where(valid_mask(found), to_numpy(found), -1).astype(np.int64)
+
+
+def usable_entries(tables: Sequence[FooterTable], files: Sequence[ViewFile], stats_for: Sequence[str]) -> Numbers:
+    """Return for each file the number of its entry in the concatenation of the tables, or -1.
+
+    An entry is used if it has the file's size and version, and the statistics of all the columns.
+    """
+    entries = locate(tables, paths_of(files)) if tables else np.full(len(files), -1, dtype=np.int64)
+    if not (entries >= 0).any():
+        return entries
+    at = to_arrow(np.maximum(entries, 0))
+    size = to_numpy(pa.concat_arrays([table.files.column("size") for table in tables]).take(at))
+    version = pa.concat_arrays([table.files.column("version") for table in tables]).take(at)
+    covers = np.repeat([_covers(table, stats_for) for table in tables], [len(table) for table in tables])
+    usable = (entries >= 0) & covers[np.maximum(entries, 0)] & (size == sizes_of(files))
+    usable &= to_numpy(pc.equal(version, versions_of(files)))
+    return np.where(usable, entries, -1)
+
+
+def _covers(table: FooterTable, stats_for: Sequence[str]) -> bool:
+    """Return whether a table has the statistics of all the columns that its files have and that can have some."""
+    schema = table.shared.schema
+    present = [name for name in stats_for if schema.names.count(name) == 1]
+    return all(name in table.shared.natives or pa.types.is_nested(schema.field(name).type) for name in present)

@@ -26,7 +26,7 @@ from fsspeckit.core.commit.terms import Terms
 from fsspeckit.core.commit.tombstones import TombstoneList
 from fsspeckit.core.commit.transaction import CheckExportable, Settings, Transaction
 from fsspeckit.core.commit.versions import Versions
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, join
 
 _SURVEY_SECONDS = 10.0
 
@@ -56,7 +56,7 @@ class Journal:
         self.terms = terms
         self.on_commit: Callable[[], None] = lambda: None
         self.refresh_exports: Callable[[], None] = lambda: None
-        self.check_exportable: CheckExportable = lambda kinds, footers: None  # noqa: ARG005
+        self.check_exportable: CheckExportable = lambda kinds, files, footers: None  # noqa: ARG005
         self.is_exported = False
         self.ignores_foreign_export = False
         self.distribute: Distribute = in_one_batch
@@ -136,6 +136,7 @@ class Journal:
         check_not_exported(self._root, view.log, is_lost=view.is_lost)
         found = describe(self._storage, log, log.state())
         if not dry_run:
+            self._storage.remove_many(join(self._root, path) for path in view.put_back)
             forget(self._storage, log)
             self._locations.refresh()
         return replace(found, dry_run=dry_run)

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from fsspeckit.common.errors import CommitConflictError, StorageError
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import ExportMark, foreign_commit, is_foreign, version_sizes
+from fsspeckit.core.commit.file_kinds import split_entries
 from fsspeckit.core.commit.file_list import MANY_FILES, FileList
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.nesting import INSIDE, check_contains_no_dataset
 from fsspeckit.core.commit.record import Identity, Published, Record
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.file_names import is_data_file, is_side_file
+from fsspeckit.core.file_names import is_side_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, Tree, join
 from fsspeckit.core.storage.base import LOCK
@@ -43,7 +44,8 @@ class View:
     ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder,
     ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers. ``emptied`` has the columns
     of a dataset that exists and has no file, because the last commit has removed the last one. ``is_lost``: there is no
-    file, although the last commit left some.
+    file, although the last commit left some. ``others`` are the visible files that are not Parquet, and ``put_back``
+    those that are not data, see `late_copies`.
     """
 
     root: str
@@ -57,6 +59,8 @@ class View:
     index: FooterIndex | None = field(default=None, repr=False, compare=False)
     emptied: Emptied | None = field(default=None, repr=False, compare=False)
     is_lost: bool = False
+    others: tuple[Entry, ...] = ()
+    put_back: tuple[str, ...] = ()
 
     @property
     def is_missing(self) -> bool:
@@ -155,6 +159,11 @@ def _list_once(
         tree: Tree | None = storage.list_tree(root)
     except FileNotFoundError:
         tree = None
+    put_back = _put_back(storage, head, tree)
+    if put_back and tree is not None:
+        tree = replace(tree, files=tuple(entry for entry in tree.files if entry.path not in put_back))
+    index = FooterIndex(storage, head.sidecar, head.index)
+    data, others = split_entries(storage, root, tree.files if tree is not None else (), index)
     if tree is not None and INSIDE in tree.sidecars and head.sidecar == locations.beside != locations.refresh():
         return None
     if consistent and not _is_current(storage, locations, head):
@@ -164,14 +173,22 @@ def _list_once(
         check_not_table_format(root, tree, marks)
     if head.sidecar is None:  # the first writer of a dataset, which made its journal, looked above
         check_not_inside_foreign_table(storage, root)
-    view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
+    view = _assemble(root, head, record, staged, tree, data, in_place=storage.in_place)
     if not view.files and head.sidecar is not None:
         try:
             is_lost, emptied = Log(storage, head.sidecar).contents(head.state)
         except FileNotFoundError:
             return None  # a later commit has removed the record
         view = replace(view, exists=view.exists or emptied is not None, emptied=emptied, is_lost=is_lost)
-    return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
+    return replace(view, index=index, others=tuple(others), put_back=tuple(sorted(put_back)))
+
+
+def _put_back(storage: Storage, head: _Head, tree: Tree | None) -> set[str]:
+    """Return the listed files that a commit has removed and a late copy has put back."""
+    if head.sidecar is None or tree is None or not head.state.gone:
+        return set()
+    gone = Log(storage, head.sidecar).gone(head.state)
+    return {entry.path for entry in tree.files if entry.path in gone and entry.size == gone[entry.path][1]}
 
 
 def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | None = None) -> _Head:
@@ -206,21 +223,27 @@ def _staged_files(storage: Storage, head: _Head, record: Record | None) -> dict[
 
 
 def _assemble(
-    root: str, head: _Head, record: Record | None, staged: dict[str, str], tree: Tree | None, *, in_place: bool
+    root: str,
+    head: _Head,
+    record: Record | None,
+    staged: dict[str, str],
+    tree: Tree | None,
+    data: Sequence[Entry],
+    *,
+    in_place: bool,
 ) -> View:
     if tree is not None:
         check_contains_no_dataset(root, tree, has_journal=head.sidecar is not None)
     entries = tree.files if tree is not None else ()
     prefix = join(root, "x")[:-1]
+    side_files = tuple(entry for entry in entries if is_side_file(entry.path))
     if record is None and len(entries) >= MANY_FILES:
-        return _large_view(root, head, entries, prefix)
+        return _large_view(root, head, data, side_files, prefix)
     files = {
         entry.path: ViewFile(entry.path, prefix + entry.path, entry.size, entry.stamp, entry.version, entry.modified)
-        for entry in entries
-        if is_data_file(entry.path)
+        for entry in data
     }
     _check_names_are_text(files)
-    side_files = tuple(entry for entry in entries if is_side_file(entry.path))
     if record is not None:
         retired = {item.path for item in record.retire}
         files = {path: file for path, file in files.items() if path not in retired}
@@ -239,11 +262,9 @@ def _assemble(
     )
 
 
-def _large_view(root: str, head: _Head, entries: Sequence[Entry], prefix: str) -> View:
+def _large_view(root: str, head: _Head, data: Sequence[Entry], side_files: tuple[Entry, ...], prefix: str) -> View:
     """Return a view of many files, of which no commit is pending."""
-    data = [entry for entry in entries if is_data_file(entry.path)]
     _check_names_are_text(entry.path for entry in data)
-    side_files = tuple(entry for entry in entries if is_side_file(entry.path))
     files = FileList.of(prefix, data)
     return View(root, True, head.state.newest, files, side_files, False, head.state, head.listed_at)
 

@@ -19,6 +19,7 @@ from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, folded_until, oldest_expired, remove_expired
+from fsspeckit.core.commit.late_copies import MOST_COMMITS, Names, are_gone, from_bytes, may_come, to_bytes
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.commit.seen_files import save_seen
 from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
@@ -27,11 +28,12 @@ from fsspeckit.core.commit.tombstones import (
     NAME,
     TombstoneFile,
     TombstoneList,
-    from_bytes,
     mark_of,
     newest_list,
-    to_bytes,
 )
+from fsspeckit.core.commit.tombstones import from_bytes as tombstones_from_bytes
+from fsspeckit.core.commit.tombstones import to_bytes as tombstones_to_bytes
+from fsspeckit.core.file_names import is_unique
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
@@ -45,7 +47,7 @@ _KINDS = (".json", ".done")
 SAVED_KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
 SAVED_POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
 _POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
-_SLOT = re.compile(r"(?:floor|anew)-(\d{20})", re.ASCII)
+_SLOT = re.compile(r"(?:floor|anew|late|gone)-(\d{20})", re.ASCII)
 _PROBED = re.compile(r"probed-[0-9a-f]{32}", re.ASCII)
 _LIST_ATTEMPTS = 3
 
@@ -60,7 +62,7 @@ class LogState:
     ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
     refresh after every commit. ``probed`` are the marks of `exclusive_create`. Rows of commits before ``anew`` are
     gone, because another program removed their files. ``tombstones`` are the slot of the newest list of files of
-    tombstones, and the number of these files.
+    tombstones, and the number of these files. ``late`` and ``gone`` are the slots of the lists of `late_copies`.
     """
 
     records: tuple[int, ...] = ()
@@ -73,6 +75,8 @@ class LogState:
     probed: frozenset[str] = frozenset()
     anew: int = 0
     tombstones: tuple[int, int] = (0, 0)
+    late: int = 0
+    gone: int = 0
 
     @property
     def is_export_outdated(self) -> bool:
@@ -187,7 +191,8 @@ class Log:
         return Survey(self.sidecar, bool(paths), state, tuple(_stagings(folders)), index=index)
 
     def _state(self, names: Iterable[str]) -> LogState:
-        records, done, leftovers, policy, slots = [], set(), [], (0, 0), {"floor": 0, "anew": 0}
+        records, done, leftovers, policy = [], set(), [], (0, 0)
+        slots = dict.fromkeys(("floor", "anew", "late", "gone"), 0)
         exports, kept, probed, others = [], set(), set(), list[str]()
         for name in names:
             number, ending = name[:20], name[20:]
@@ -215,7 +220,14 @@ class Log:
         for seq in records[:1] + records[-1:]:
             self._checked_number(seq)
         state = LogState(
-            tuple(records), frozenset(done), tuple(leftovers), policy[1], slots["floor"], anew=slots["anew"]
+            tuple(records),
+            frozenset(done),
+            tuple(leftovers),
+            policy[1],
+            floor=slots["floor"],
+            anew=slots["anew"],
+            late=slots["late"],
+            gone=slots["gone"],
         )
         if not (exports or kept or probed or others):
             return state
@@ -375,10 +387,11 @@ class Log:
         """Make every visible slot durable."""
         self._storage.sync_dirs([self.folder])
 
-    def finish(self, record: Record) -> None:
+    def finish(self, record: Record) -> bool:
         """Set the policy, the marks and the tombstones of the record, and mark it as applied.
 
-        No sync is needed after the mark: replaying an applied record changes nothing.
+        Return False if another process has marked it before. A local disk does not tell: there, only one process at a
+        time applies records. No sync is needed after the mark: replaying an applied record changes nothing.
         """
         if record.retain is not None:
             self.set_policy(record.seq, record.retain)
@@ -386,7 +399,55 @@ class Log:
             self._set_slot("anew", record.seq)
         if record.tombstones is not None:
             self._set_tombstones(record.seq, record.tombstones)
-        self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
+        path, owner = self._path(record.seq, "done"), record.owner.encode()
+        if self._storage.is_local:
+            self._storage.write_bytes(path, owner)
+            return True
+        try:
+            self._storage.create_exclusive(path, owner)
+        except FileExistsError:
+            if self._storage.stat_file(path) is None:  # a versioned bucket may refuse to create a deleted key
+                self._storage.write_bytes(path, owner)
+            return False
+        return True
+
+    def remember_copies(self, record: Record, state: LogState, paths: Iterable[str] = ()) -> None:
+        """Store the names of the files of a record, and more ``paths`` for them, that a late copy may put back.
+
+        This must precede the removal of the staged files: later, no such copy can begin.
+        """
+        if record.publish and state.late != record.seq:
+            self._set_slot("late", record.seq, to_bytes(may_come(record, self._names("late", state), paths)))
+
+    def note_removed(self, record: Record, state: LogState) -> None:
+        """Store which files of a record that is being applied must not come back. This must precede its mark."""
+        late = self._names("late", state) if record.retire else {}
+        hit = any(item.path in late for item in record.retire)
+        if hit or (state.gone and not all(is_unique(item.path) for item in record.publish)):
+            gone = are_gone(record, late, self._names("gone", state))
+            self._set_slot("gone", record.seq, to_bytes(gone))
+            if late and not late.keys() - gone.keys():
+                self._remove_older(re.compile(r"late-(\d{20})", re.ASCII), record.seq)
+        for kind, slot in (("late", state.late), ("gone", state.gone)):
+            if 0 < slot <= record.seq - MOST_COMMITS:
+                self._storage.remove(join(self.folder, f"{kind}-{slot:020d}"))
+
+    def gone(self, state: LogState) -> Names:
+        """Return the names of files that are not data, although a late copy may have put them back."""
+        return self._names("gone", state)
+
+    def _names(self, kind: str, state: LogState) -> Names:
+        """Return the newest list of names. A later commit may replace it meanwhile."""
+        for _ in range(_LIST_ATTEMPTS):
+            slot = state.late if kind == "late" else state.gone
+            if not slot:
+                return {}
+            path = join(self.folder, f"{kind}-{slot:020d}")
+            try:
+                return from_bytes(self._storage.read_bytes(path), path)
+            except FileNotFoundError:
+                state = self.state()
+        raise StorageError(f"{self.folder}: a list of removed files changed at each attempt. Run the operation again.")
 
     def effective(self, state: LogState) -> list[int]:
         """Return the slots of records that have an effect.
@@ -423,7 +484,7 @@ class Log:
             return TombstoneList(seq)
         else:
             path = join(self.folder, mark_of(seq, count))
-            files = from_bytes(self._storage.read_bytes(path), seq, path)
+            files = tombstones_from_bytes(self._storage.read_bytes(path), seq, path)
         files = tuple(file for file in files if file.slot >= state.anew)
         entries = {entry.path: (folder, entry) for entry in self._storage.list_dir(folder)}
         if record is not None and record.new_tombstones:
@@ -449,7 +510,7 @@ class Log:
         A file of a later commit has a higher slot, so it stays if this one is applied late.
         """
         with suppress(FileExistsError):
-            self._storage.create_exclusive(join(self.folder, mark_of(seq, len(files))), to_bytes(files))
+            self._storage.create_exclusive(join(self.folder, mark_of(seq, len(files))), tombstones_to_bytes(files))
         self._remove_older(MARK, seq)
         wanted = {file.name for file in files}
         found = list(map(NAME.fullmatch, self._storage.list_names(self.tombstones_folder)))
@@ -461,8 +522,8 @@ class Log:
         """Store durably that no version before a slot can be read."""
         self._set_slot("floor", seq)
 
-    def _set_slot(self, kind: str, seq: int) -> None:
-        self._storage.write_bytes(join(self.folder, f"{kind}-{seq:020d}"), b"")
+    def _set_slot(self, kind: str, seq: int, data: bytes = b"") -> None:
+        self._storage.write_bytes(join(self.folder, f"{kind}-{seq:020d}"), data)
         self._remove_older(re.compile(rf"{kind}-(\d{{20}})", re.ASCII), seq)
 
     def _remove_older(self, pattern: re.Pattern[str], seq: int) -> None:

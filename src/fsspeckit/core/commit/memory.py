@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from fsspeckit.common.errors import DatasetLostError
 from fsspeckit.common.text import counted
+from fsspeckit.core.commit.file_kinds import split_entries
 from fsspeckit.core.commit.log import SAVED_KEY, SAVED_POSITION, Log, LogState, name_digest
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.seen_files import SeenFiles, stored_files, unpack
-from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.storage import Storage, for_each, join
 
 NO_FILES = "the folder was removed or has no data file"
@@ -118,7 +118,7 @@ class Memory:
             tree = self._storage.list_tree(self._root).files
         except FileNotFoundError:
             tree = ()
-        files = {entry.path: entry.size for entry in tree if is_data_file(entry.path)}
+        files = {entry.path: entry.size for entry in split_entries(self._storage, self._root, tree)[0]}
         if any(files.get(path) == size for path, size in expected.items()):
             return None
         if files:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsspeckit.core.commit.conflicts import Changes
+from fsspeckit.core.commit.file_kinds import split_entries
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import (
@@ -24,7 +25,6 @@ from fsspeckit.core.commit.record import (
 )
 from fsspeckit.core.commit.terms import Terms
 from fsspeckit.core.commit.tombstones import TombstoneFile
-from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, join, parent
 
@@ -87,8 +87,9 @@ class RecordBuilder:
         if state.newest == view.head:
             return files
         with suppress(FileNotFoundError):
-            tree = self.storage.list_tree(view.root).files
-            return {entry.path: entry for entry in tree if is_data_file(entry.path)}
+            gone = self.log.gone(state)
+            tree = [entry for entry in self.storage.list_tree(view.root).files if entry.path not in gone]
+            return {entry.path: entry for entry in split_entries(self.storage, view.root, tree)[0]}
         return {}
 
     def _files_after(

@@ -7,9 +7,10 @@ same effect as one run: a published file is a complete copy of its staged file.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.parquet.footer import check_staged
@@ -93,26 +94,38 @@ class Copy:
     size: int
 
 
+class Publication(NamedTuple):
+    """A file is there if it was published, now or before. It is over if no request to publish it is still running."""
+
+    is_there: bool
+    is_over: bool
+
+
+_PROCESS = uuid.uuid4().hex
+
+
 @dataclass(frozen=True, slots=True)
 class PublishFiles:
-    """Publishes staged files. Returns for each whether it is there; a file that was published before is."""
+    """Publishes staged files. What another process publishes is not over: an engine may run it twice at once."""
 
     storage: Storage
+    process: str = field(default_factory=lambda: _PROCESS)
 
-    def __call__(self, batch: Sequence[Copy]) -> list[bool]:
+    def __call__(self, batch: Sequence[Copy]) -> list[Publication]:
         """Publish a batch."""
         return for_each(self.storage, self._publish, batch)
 
-    def _publish(self, copy: Copy) -> bool:
+    def _publish(self, copy: Copy) -> Publication:
+        is_here = self.process == _PROCESS
         try:
-            self.storage.publish(copy.staged, copy.path, copy.size)
+            is_over = self.storage.publish(copy.staged, copy.path, copy.size)
         except FileNotFoundError:
             if self.storage.stat_file(copy.staged) is None:
-                return self.storage.stat_file(copy.path) is not None
+                return Publication(self.storage.stat_file(copy.path) is not None, is_over=is_here)
             # The staged file exists, so another program removed the target folder.
             self.storage.sync_dirs(map(parent, self.storage.make_dirs(parent(copy.path))))
-            self.storage.publish(copy.staged, copy.path, copy.size)
-        return True
+            is_over = self.storage.publish(copy.staged, copy.path, copy.size)
+        return Publication(is_there=True, is_over=is_over and is_here)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.tombstones import TombstoneFile, from_fields
-from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
+from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file, is_visible
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, join, parent
 
@@ -194,7 +194,7 @@ class Record:
     def removed(self) -> list[tuple[str, Identity]]:
         """Return path and identity of each data file that the commit replaces or retires."""
         replaced = [(item.path, item.replaces) for item in self.publish if item.replaces is not None]
-        return replaced + [(item.path, item.identity) for item in self.retire if is_data_file(item.path)]
+        return replaced + [(item.path, item.identity) for item in self.retire if not is_side_file(item.path)]
 
     @property
     def kept(self) -> list[Kept]:
@@ -383,8 +383,10 @@ def _validated(record: Record) -> Record:
     ):
         raise ValueError("its list of source files is not valid")
     published, retired = [item.path for item in record.publish], [item.path for item in record.retire]
-    _check_names(published, is_data_file, "publishes")
-    _check_names(retired, lambda path: is_data_file(path) or is_side_file(path), "retires")
+    replaced = [item.path for item in record.publish if item.replaces is not None]
+    _check_names({*published} - {*replaced}, is_data_file, "publishes")
+    _check_names(replaced, is_visible, "replaces")
+    _check_names(retired, lambda path: is_visible(path) or is_side_file(path), "retires")
     if len({*published, *retired}) < len(published) + len(retired):
         raise ValueError("it publishes or retires a file twice")
     staged = record.staged
@@ -395,7 +397,7 @@ def _validated(record: Record) -> Record:
     return record
 
 
-def _check_names(paths: Sequence[str], is_allowed: Callable[[str], bool], verb: str) -> None:
+def _check_names(paths: Iterable[str], is_allowed: Callable[[str], bool], verb: str) -> None:
     for path in paths:
         if not is_path_in_dataset(path) or not is_allowed(path):
             raise ValueError(f"it {verb} {path[:200]!r}, which is not a data file inside the dataset")

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsspeckit.common.errors import CommitConflictError, DatasetLostError
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.exchange import Exchange, can_exchange
 from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create
+from fsspeckit.core.commit.file_kinds import is_data
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
 from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
+from fsspeckit.core.file_names import is_side_file
 from fsspeckit.core.result_view import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 from fsspeckit.core.storage.base import OWNER
@@ -70,16 +72,20 @@ class Replayer:
     def publish_all(
         self,
         record: Record,
+        state: LogState,
         staged: Iterable[str] = (),
         distribute: Distribute = in_one_batch,
         *,
         by_exchange: bool = False,
+        put_back: Sequence[str] = (),
     ) -> bool:
         """Apply a record that was just created. The inputs were just checked, so no file is checked again.
 
         Return whether a folder was exchanged.
-        ``staged`` are the names of more files in the staging folder, which are deleted with those of the record.
+        ``state`` is the listing of the slots before the record. ``staged`` are the names of more files in the staging
+        folder, which are deleted with those of the record; ``put_back`` are files of the dataset that are not data.
         """
+        self._log.note_removed(record, state)
         self._keep(record.kept, distribute)
         self._publish_tombstones(record)
         if by_exchange and can_exchange(self._storage, self._root, record) and self._exchange(record).publish():
@@ -89,37 +95,65 @@ class Replayer:
         if self._storage.is_local and len({parent(path) for path in record.paths}) <= _MOST_OPEN_FOLDERS:
             self._storage.move_many(self._moves(record))
         else:
-            self._publish(record, [(item, item.path) for item in record.publish], distribute)
+            if not self._publish(record, [(item, item.path) for item in record.publish], distribute):
+                self._log.remember_copies(record, state)
             if not self._storage.has_folders:
-                self._close_in_bulk(record, staged)
+                self._close_in_bulk(record, staged, put_back)
                 return False
             for_each(self._storage, lambda pair: self._retire(record, *pair), enumerate(record.retire))
+            self._storage.remove_many(join(self._root, path) for path in put_back)
         self._storage.sync_dirs(self._folders_of(record))
         self._close(record)
         return False
 
-    def _close_in_bulk(self, record: Record, staged: Iterable[str]) -> None:
+    def _close_in_bulk(self, record: Record, staged: Iterable[str], put_back: Iterable[str]) -> None:
         """Remove retired and staged files in any order, because all new files are published, then mark as applied."""
         staging = self._log.staging_path(record.owner)
         names = {OWNER, *staged, *record.staged}
-        retired = [join(self._root, item.path) for item in record.retire]
+        retired = [
+            join(self._root, path) for path in dict.fromkeys([*(each.path for each in record.retire), *put_back])
+        ]
         self._storage.remove_many([*retired, *(join(staging, name) for name in sorted(names))])
-        self._log.finish(record)
+        self._finish(record)
 
-    def replay(self, record: Record) -> None:
-        """Apply a pending record, possibly for the second time. Change only files that match the record."""
+    def _finish(self, record: Record) -> None:
+        """Mark the record as applied. If another process did, remove own copies of files that later commits removed."""
+        if self._log.finish(record):
+            return
+        gone = self._log.gone(self._log.state())
+        paths = [path for item in record.publish for path in (item.path, item.other_path) if path in gone]
+        self._storage.remove_many(join(self._root, path) for path in paths)
+
+    def remove_put_back(self, state: LogState) -> None:
+        """Remove the files that late copies have put back."""
+        gone = self._log.gone(state)
+        current = self._current(gone)
+        found = for_each(self._storage, lambda path: (path, current(path)), gone)
+        paths = [join(self._root, path) for path, entry in found if entry is not None and entry.size == gone[path][1]]
+        self._storage.remove_many(paths)
+        if paths:
+            _logger.warning("removed %s that late copies had put back in %s", counted(len(paths), "file"), self._root)
+
+    def replay(self, record: Record, state: LogState) -> None:
+        """Apply a pending record, possibly for the second time. Change only files that match the record.
+
+        ``state`` is a listing of the slots.
+        """
         self._refuse_links(record)
         self._check_root_exists(record)
         if record.kind == "commit":
             if record.retire and self._storage.has_folders:
                 self._storage.make_dirs(self._log.staging_path(record.owner))
             self._make_folders(record)
+            self._log.note_removed(record, state)
             self._keep(self._unchanged(record.kept))
             self._publish_tombstones(record)
             current = self._current(item.path for item in record.publish)
             paths = for_each(
                 self._storage, lambda item: self._path_for(record, item, current(item.path)), record.publish
             )
+            if not self._storage.is_local:  # a copy of the process that created the record may still be running
+                self._log.remember_copies(record, state, filter(None, paths))
             self._publish(record, [(item, path) for item, path in zip(record.publish, paths, strict=True) if path])
             self._retire_unchanged(record)
             if self._storage.can_exchange and not any(paths):
@@ -156,7 +190,7 @@ class Replayer:
             self._storage.remove_tree(self._log.staging_path(transaction))
         if record.kind == "commit" and not self._storage.is_local:
             self._storage.remove_tree(self._log.staging_path(record.owner))
-        self._log.finish(record)
+        self._finish(record)
         self._remove_empty_folders(record)
 
     def _make_folders(self, record: Record) -> None:
@@ -185,8 +219,8 @@ class Replayer:
         self._storage.make_dirs(folder)
         self._storage.sync_dirs([parent(folder)])  # also if it exists: its creator may have died before this step
         files = [Copy(join(staging, file.staged), join(folder, file.name), file.size) for file in record.new_tombstones]
-        for file, is_there in zip(files, PublishFiles(self._storage)(files), strict=True):
-            if not is_there:
+        for file, found in zip(files, PublishFiles(self._storage)(files), strict=True):
+            if not found.is_there:
                 _logger.error("%s of commit %d was deleted by another program", file.path, record.seq)
         self._storage.sync_dirs([folder])
 
@@ -198,13 +232,15 @@ class Replayer:
 
     def _publish(
         self, record: Record, files: Sequence[tuple[Published, str]], distribute: Distribute = in_one_batch
-    ) -> None:
+    ) -> bool:
+        """Publish staged files. Return whether it is certain that no request to do so is still running."""
         staging = self._log.staging_path(record.owner)
         copies = [Copy(join(staging, item.staged), join(self._root, path), item.size) for item, path in files]
-        found = distribute(self._storage, PublishFiles(self._storage), copies)
-        for (_, path), is_there in zip(files, found, strict=True):
-            if not is_there:
+        done = distribute(self._storage, PublishFiles(self._storage), copies)
+        for (_, path), found in zip(files, done, strict=True):
+            if not found.is_there:
                 _logger.error("%s of commit %d was deleted by another program", path, record.seq)
+        return all(found.is_over for found in done)
 
     def _current(self, paths: Iterable[str]) -> Callable[[str], Entry | None]:
         """Return a function that returns the file at a path. Many files of an object store are listed together."""
@@ -230,7 +266,7 @@ class Replayer:
         if item.replaces is None:
             _logger.warning("%s was created after commit %d; its file gets another name", item.path, record.seq)
             return item.other_path
-        if item.replaces.matches(current):
+        if item.replaces.matches(current) and self._is_data(item.path, current):
             return item.path
         _logger.warning("%s was changed after commit %d replaced it; the change is kept", item.path, record.seq)
         return None
@@ -268,10 +304,15 @@ class Replayer:
             self._storage.remove_many([join(self._root, item.path) for _, item in retired])
 
     def _is_unchanged(self, record: Record, item: Retired, current: Entry | None) -> bool:
-        if current is None or item.identity.matches(current):
-            return current is not None
+        if current is None:
+            return False
+        if item.identity.matches(current) and (is_side_file(item.path) or self._is_data(item.path, current)):
+            return True
         _logger.warning("%s is not the file that commit %d retired; the file is kept", item.path, record.seq)
         return False
+
+    def _is_data(self, path: str, current: Entry) -> bool:
+        return is_data(self._storage, self._root, replace(current, path=path))
 
     def _folders_of(self, record: Record) -> list[str]:
         return sorted({parent(join(self._root, path)) for path in record.paths})
@@ -300,7 +341,7 @@ def needs_recovery(storage: Storage, survey: Survey, *, end_writers: bool = Fals
         return False
     state, log = survey.state, Log(storage, survey.sidecar)
     orphans = _orphans(storage, log, survey.stagings, end_writers=end_writers)
-    return bool(state.is_pending or state.leftovers or orphans)
+    return bool(state.is_pending or state.leftovers or orphans or (end_writers and state.gone))
 
 
 def recover(storage: Storage, root: str, log: Log, *, end_writers: bool = False) -> Recovery:
@@ -315,6 +356,8 @@ def recover(storage: Storage, root: str, log: Log, *, end_writers: bool = False)
         ensure_exclusive_create(storage, log, state)
         replayed = replay_pending(log, replayer, state)
         for_each(storage, storage.remove, state.leftovers)
+        if end_writers:
+            replayer.remove_put_back(state)
         with storage.lock(log.staging_lock_path):  # no writer is creating a staging folder, so each has its owner
             removed = _fence_orphans(storage, log, replayer, end_writers=end_writers)
     return Recovery(replayed, removed)
@@ -329,7 +372,7 @@ def replay_pending(log: Log, replayer: Replayer, state: LogState) -> tuple[int, 
         return ()
     log.sync()
     record = log.read(state.newest)
-    replayer.replay(record)
+    replayer.replay(record, state)
     return (record.seq,) if record.kind == "commit" else ()
 
 
@@ -345,7 +388,7 @@ def _fence_orphans(storage: Storage, log: Log, replayer: Replayer, *, end_writer
         log.remove_unused_marks(state)
         record = Record(seq=state.newest + 1, kind="fence", owner=new_id(), fenced=orphans)
         if log.claim(record):
-            replayer.replay(record)
+            replayer.replay(record, state)
             return orphans
     raise CommitConflictError(f"Other writers created each next slot of {log.folder} first. Run recover() again.")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -28,7 +28,7 @@ from fsspeckit.common.errors import (
     FsspeckitError,
     OutcomeUnknownError,
 )
-from fsspeckit.common.text import counted
+from fsspeckit.common.text import counted, is_storable
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, OutdatedViewError, Publish, check_is_possible
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.listing import View
@@ -70,7 +70,7 @@ class Commit:
     published: bool = True
 
 
-CheckExportable = Callable[[frozenset[str], Mapping[str, bytes]], None]
+CheckExportable = Callable[[frozenset[str], Sequence[ViewFile], Mapping[str, bytes]], None]
 """Raises if files with these footers, by path, cannot be described by the exports of some kinds."""
 
 
@@ -91,6 +91,12 @@ class Settings:
     on_commit: Callable[[], None]
     refresh_exports: Callable[[], None]
     check_exportable: CheckExportable
+
+
+def _staged_files(changes: Changes, staged: Mapping[str, Entry]) -> list[ViewFile]:
+    """Return the files that a change publishes, each where it is staged."""
+    entries = ((item, staged[item.staged.rpartition("/")[2]]) for item in changes.publish)
+    return [ViewFile(item.path, item.staged, entry.size, entry.stamp) for item, entry in entries]
 
 
 class Transaction:
@@ -185,7 +191,7 @@ class Transaction:
             if (conflict := self.lost()) is not None:
                 raise conflict from error
             raise
-        self._check_exportable(self._kept, self._footers)
+        self._check_exportable(self._kept, _staged_files(changes, staged), self._footers)
         if self._terms.check is not None:
             changes, revalidate = replace(changes, inputs=tuple(self._files), complete_view=True), None
             self._terms.check(self._view, self._view_after(changes, staged), changes.info)
@@ -260,9 +266,7 @@ class Transaction:
         """Return the view after the change. New files have the path of their staged file."""
         removed = {*changes.retire, *(item.path for item in changes.publish)}
         files = {path: file for path, file in self._files.items() if path not in removed}
-        for item in changes.publish:
-            entry = staged[item.staged.rpartition("/")[2]]
-            files[item.path] = ViewFile(item.path, item.staged, entry.size, entry.stamp)
+        files.update((file.path, file) for file in _staged_files(changes, staged))
         emptied = None if files else changes.emptied() or self._view.emptied
         return replace(self._view, exists=True, files=tuple(files[path] for path in sorted(files)), emptied=emptied)
 
@@ -371,12 +375,19 @@ class Transaction:
         """Publish the committed files. Return False after an error; recovery then finishes the commit."""
         replayer = Replayer(self._storage, self._view.root, self._log)
         try:
-            if replayer.publish_all(record, self._staged, self._distribute, by_exchange=self._by_exchange):
+            if replayer.publish_all(
+                record,
+                state,
+                self._staged,
+                self._distribute,
+                by_exchange=self._by_exchange,
+                put_back=self._view.put_back,
+            ):
                 self._exchanged_at = time.monotonic()
         except (OSError, FsspeckitError) as first:
             _logger.info("publishing commit %d failed, retrying once: %s", record.seq, first)
             try:
-                replayer.replay(record)
+                replayer.replay(record, state)
             except (OSError, DatasetLostError) as error:
                 _logger.warning(
                     "commit %d of %s is final, but not all of its files are published (%s); run recover() to finish it",
@@ -396,7 +407,8 @@ class Transaction:
             _logger.info("the files of commit %d are not added to the footer index: %s", record.seq, error)
             return
         gone = {item.path for item in record.retire}
-        paths = {*self._files.keys(), *(item.path for item in record.publish)} - gone
+        kept = (*self._files.keys(), *(entry.path for entry in self._view.others if is_storable(entry.path)))
+        paths = {*kept, *(item.path for item in record.publish)} - gone
         index.save(self._log.sidecar, record.seq, published, lambda: text_array(sorted(paths)))
 
     def rebuild_index(self, files: Iterable[DataFile]) -> None:

@@ -7,7 +7,7 @@ raised; the next operation on the dataset, or a recovery, tries again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from fsspeckit.common.errors import (
     FsspeckitError,
     PartitionError,
     StorageError,
+    UnsupportedDataError,
 )
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.commit.exports import Exported, ExportLog
@@ -33,12 +34,12 @@ from fsspeckit.core.export.glue import GlueCatalog
 from fsspeckit.core.export.hive import HiveCatalog
 from fsspeckit.core.export.prepare import FORMATS, Target
 from fsspeckit.core.export.table import FileSchema, Table, TableFile
-from fsspeckit.core.model import ViewFile
+from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.parquet.data_files import MAX_COLUMNS, FooterFacts
+from fsspeckit.core.parquet.timestamps import fits_nanoseconds
 from fsspeckit.core.storage import Storage
 
 _ATTEMPTS = 20
-_ANY_SIZE = 2**62
 _logger = logging.getLogger(__name__)
 
 
@@ -60,20 +61,34 @@ CATALOGS: Mapping[str, OpenCatalog] = {"glue": GlueCatalog, "hive": HiveCatalog}
 def connected(journal: Journal, storage: Storage, root: str, path: str) -> Journal:
     """Return the journal, after whose commits the kept exports and catalogs of the dataset are written again."""
     journal.refresh_exports = partial(refresh, Journal(storage, root), storage, path)
-    journal.check_exportable = check_exportable
+    journal.check_exportable = partial(check_exportable, storage, path)
     return journal
 
 
-def check_exportable(kinds: frozenset[str], footers: Mapping[str, bytes]) -> None:
-    """Raise if files with these footers, by path, have a column that a format cannot describe."""
+def check_exportable(
+    storage: Storage, path: str, kinds: frozenset[str], staged: Sequence[ViewFile], footers: Mapping[str, bytes]
+) -> None:
+    """Raise if staged files, with their footers by final path, have a column that a format cannot describe."""
     formats = [FORMATS[kind] for kind in sorted(kinds) if kind in FORMATS]
     if not formats:
         return
     facts = FooterFacts(())
-    files = (facts.describe(ViewFile(path, path, _ANY_SIZE, ""), footer) for path, footer in footers.items())
-    for each in FileSchema.distinct(files):
-        for form in formats:
+    files = [facts.describe(file, footers[file.path]) for file in staged if file.path in footers]
+    for form in formats:
+        for each in FileSchema.distinct(files):
             form.check(Table(each.path, each.schema, (), (), [each]))
+        _check_int96(storage, files, path, form.title)
+
+
+def _check_int96(storage: Storage, files: Iterable[DataFile], path: str, title: str) -> None:
+    """Raise if readers of table formats, which decode INT96 as nanoseconds, would read other values."""
+    for file in files:
+        if file.int96 and (storage.int96_local or not fits_nanoseconds(storage, file)):
+            which = "without a time zone" if storage.int96_local else "before the year 1678 or after 2262"
+            raise UnsupportedDataError(
+                f"{title} export of {path}: the column {file.int96[0]!r} of {file.path} has INT96 timestamps {which}, "
+                f"which other readers change. Nothing was changed. Run `fsspeckit alter {path} --timestamps micros`."
+            )
 
 
 def refresh(journal: Journal, storage: Storage, path: str) -> None:
@@ -119,8 +134,8 @@ def refresh_catalog(journal: Journal, storage: Storage, path: str, kind: str) ->
 
 def catalog_table(view: View, storage: Storage, path: str) -> CatalogTable | None:
     """Return the description of a dataset for a catalog, or None if it has no files."""
-    table = load_table(storage, view, path)
-    return None if table is None else CatalogTable.of(table, storage.url(view.root))
+    snapshot = _load(storage, view)
+    return None if snapshot is None else CatalogTable.of(_described(snapshot, view, path), storage.url(view.root))
 
 
 def export(journal: Journal, storage: Storage, path: str, kind: str, exports: ExportLog) -> ExportedVersion:
@@ -155,11 +170,15 @@ def _export_view(
     """Write the metadata of a view, or return None if another process wrote that version."""
     if view.pending:
         raise StorageError(f"A commit of {path} is not finished. Run recover(), and export it again.")
-    form, table = FORMATS[kind], load_table(storage, view, path)
-    if table is None and old is None:
+    form, snapshot = FORMATS[kind], _load(storage, view)
+    if snapshot is None and old is None:
         raise DatasetNotFoundError(f"no parquet dataset at {path}; check the path, or write it first")
-    if table is not None:
+    table = None if snapshot is None else _described(snapshot, view, path)
+    if snapshot is not None and table is not None:
         form.check(table)
+        has = (lambda file: False) if old is None else form.has(old, path)  # noqa: ARG005
+        new = (file for file, listed in zip(snapshot.files, table.files, strict=True) if not has(listed))
+        _check_int96(storage, new, path, form.title)
     folder, version = exports.folder(kind), 0 if old is None else old.mark.version + 1
     target = Target(path, storage.url(folder.rpartition("/")[0]), storage.url(view.root), version or form.first)
     prepared = form.prepare(table, old, target)
@@ -174,13 +193,17 @@ def _export_view(
     return ExportedVersion(storage.url(folder), target.version, len(files), rows, True)
 
 
-def load_table(storage: Storage, view: View, path: str) -> Table | None:
-    """Return the files of a view as an export describes them, or None if there is no dataset."""
+def _load(storage: Storage, view: View) -> Snapshot | None:
+    """Return the files of a view with statistics, or None if there is no dataset."""
     if view.is_missing:
         return None
     first = load_snapshot(storage, replace(view, files=view.files[:1]))
     assert first.schema is not None
-    snapshot = load_snapshot(storage, view, stats_for=first.schema.names[:MAX_COLUMNS], empty_may_differ=True)
+    return load_snapshot(storage, view, stats_for=first.schema.names[:MAX_COLUMNS], empty_may_differ=True)
+
+
+def _described(snapshot: Snapshot, view: View, path: str) -> Table:
+    """Return the files of a view as an export describes them."""
     schema = full_schema(snapshot)
     values = _partition_values(snapshot, schema, path)
     listed = {file.path: file for file in view.files}

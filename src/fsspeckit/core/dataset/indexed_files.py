@@ -8,11 +8,8 @@ from typing import overload
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.core.commit.file_list import paths_of, sizes_of, versions_of
-from fsspeckit.core.commit.footer_index import MIN_FILES, MIN_LOCAL_FILES, locate
+from fsspeckit.core.commit.footer_index import MIN_FILES, MIN_LOCAL_FILES, usable_entries
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.model import DataFile, PartitionValues, ViewFile
 from fsspeckit.core.parquet.footer_table import FooterTable, Numbers, tables_of
@@ -180,27 +177,3 @@ def files_of_view(
 def _known_columns(tables: Sequence[FooterTable]) -> list[str]:
     """Return the columns that most entries of the index have, so that no entry replaces one that describes more."""
     return list(max(tables, key=len).shared.natives) if tables else []
-
-
-def usable_entries(tables: Sequence[FooterTable], files: Sequence[ViewFile], stats_for: Sequence[str]) -> Numbers:
-    """Return for each file the number of its entry in the concatenation of the tables, or -1.
-
-    An entry is used if it has the file's size and version, and the statistics of all the columns.
-    """
-    entries = locate(tables, paths_of(files)) if tables else np.full(len(files), -1, dtype=np.int64)
-    if not (entries >= 0).any():
-        return entries
-    at = to_arrow(np.maximum(entries, 0))
-    size = to_numpy(pa.concat_arrays([table.files.column("size") for table in tables]).take(at))
-    version = pa.concat_arrays([table.files.column("version") for table in tables]).take(at)
-    covers = np.repeat([_covers(table, stats_for) for table in tables], [len(table) for table in tables])
-    usable = (entries >= 0) & covers[np.maximum(entries, 0)] & (size == sizes_of(files))
-    usable &= to_numpy(pc.equal(version, versions_of(files)))
-    return np.where(usable, entries, -1)
-
-
-def _covers(table: FooterTable, stats_for: Sequence[str]) -> bool:
-    """Return whether a table has the statistics of all the columns that its files have and that can have some."""
-    schema = table.shared.schema
-    present = [name for name in stats_for if schema.names.count(name) == 1]
-    return all(name in table.shared.natives or pa.types.is_nested(schema.field(name).type) for name in present)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import basename, dirname
 
@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
-from fsspeckit.common.schema import unify_schemas
+from fsspeckit.common.schema import renamed, unify_schemas
+from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.common.text import counted
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.column_case import check_column_case, joined_names
 from fsspeckit.core.dataset.indexed_files import DataFiles, Partitions, files_of_view, partition_values, schemas_of
 from fsspeckit.core.model import DataFile, PartitionValues, ViewFile
 from fsspeckit.core.parquet.data_files import read_data_files
@@ -65,6 +67,8 @@ def load_snapshot(
     use_index: bool = True,
     on_done: Callable[[int], None] | None = None,
     map_footers: MapFooters | None = None,
+    read: Collection[str] | None = None,
+    ignore_case: bool = False,
 ) -> Snapshot:
     """Read the footers of all files of a view.
 
@@ -78,6 +82,11 @@ def load_snapshot(
         use_index: Whether the footer index is used. It is of no use if all files are opened anyway.
         on_done: Called with the number of footers that were read.
         map_footers: Reads very many footers in parallel on other machines.
+        read: The columns whose names may not differ only in case from others. Default: all.
+        ignore_case: Whether columns of different files whose names differ only in case are one column of the schema.
+
+    Raises:
+        SchemaMismatchError: Columns of two files have no common type, or names that differ only in case.
     """
     columns, files = load_files(
         storage,
@@ -88,7 +97,11 @@ def load_snapshot(
         on_done=on_done,
         map_footers=map_footers,
     )
-    schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
+    renames = column_renames(files) if ignore_case else {}
+    if empty_may_differ:
+        schema = joint_schema(files, view.root, renames, read)
+    else:
+        schema = _unified(files, view.root, renames=renames, read=read)
     _logger.info("%s: %s, version %d", view.root, counted(len(view.files), "data file"), view.head)
     return _snapshot(view, files, schema, columns)
 
@@ -198,9 +211,8 @@ def check_one_dataset(snapshot: Snapshot) -> None:
 
 def _schema_spans(files: Sequence[DataFile], numbers: Numbers | None = None) -> list[tuple[int, int]]:
     """Return for each schema the first and the last file that has it, of all files or of some."""
-    groups = files.by_schema() if isinstance(files, DataFiles) else schemas_of(dict(enumerate(files)))
     spans: dict[bytes, tuple[int, int]] = {}
-    for schema, own in groups:
+    for schema, own in _by_schema(files):
         mine = own if numbers is None else np.intersect1d(own, numbers)
         if len(mine):
             key = schema.serialize().to_pybytes()
@@ -209,19 +221,31 @@ def _schema_spans(files: Sequence[DataFile], numbers: Numbers | None = None) -> 
     return list(spans.values())
 
 
+def _by_schema(files: Sequence[DataFile]) -> Iterable[tuple[pa.Schema, Numbers]]:
+    return files.by_schema() if isinstance(files, DataFiles) else schemas_of(dict(enumerate(files)))
+
+
+def column_renames(files: Sequence[DataFile]) -> dict[str, str]:
+    """Return the new names of columns of different files that differ only in case."""
+    return joined_names([(schema, len(own)) for schema, own in _by_schema(files)])
+
+
 def _are_unrelated(one: set[str], other: set[str]) -> bool:
     """Return whether both have columns that the other lacks, and share less than half of the larger set."""
     return not (one <= other or other <= one) and 2 * len(one & other) < max(len(one), len(other))
 
 
-def joint_schema(files: Sequence[DataFile], root: str) -> pa.Schema | None:
+def joint_schema(
+    files: Sequence[DataFile], root: str, renames: Mapping[str, str] | None = None, read: Collection[str] | None = None
+) -> pa.Schema | None:
     """Return the common schema of all files that have rows. Files without rows extend it if they fit."""
+    renames = renames or {}
     rows = row_counts(files)
     filled, empty = np.flatnonzero(rows > 0), np.flatnonzero(rows == 0)
-    schema = _unified(files, root, filled if len(filled) else np.arange(min(1, len(files))))
+    schema = _unified(files, root, filled if len(filled) else np.arange(min(1, len(files))), renames, read)
     for first, _ in sorted(_schema_spans(files, empty)):
         try:
-            schema = unify_schemas([schema, files[first].schema])
+            schema = unify_schemas([schema, renamed(files[first].schema, renames)])
         except SchemaMismatchError:
             continue
     return schema
@@ -232,17 +256,27 @@ def row_counts(files: Sequence[DataFile]) -> Numbers:
     return files.row_counts if isinstance(files, DataFiles) else np.array([file.rows for file in files], dtype=np.int64)
 
 
-def _unified(files: Sequence[DataFile], root: str, numbers: Numbers | None = None) -> pa.Schema | None:
+def _unified(
+    files: Sequence[DataFile],
+    root: str,
+    numbers: Numbers | None = None,
+    renames: Mapping[str, str] | None = None,
+    read: Collection[str] | None = None,
+) -> pa.Schema | None:
     """Return the common schema of files. If there is none, the error names two files that do not fit."""
     spans = sorted(_schema_spans(files, numbers), key=lambda span: span[1])
-    by_schema = [files[first] for first, _ in spans]
+    found = [(files[first].path, renamed(files[first].schema, renames or {})) for first, _ in spans]
     try:
-        return unify_schemas(file.schema for file in by_schema) if by_schema else None
+        unified = unify_schemas(schema for _, schema in found) if found else None
+        unified = None if unified is None else with_mixed(unified, (schema for _, schema in found))
     except SchemaMismatchError as error:
-        for number, file in enumerate(by_schema):
-            for other in by_schema[:number]:
-                unify_schemas([other.schema, file.schema], operation=f"joining {other.path} and {file.path}", path=root)
+        for number, (path, schema) in enumerate(found):
+            for other, known in found[:number]:
+                unify_schemas([known, schema], operation=f"joining {other} and {path}", path=root)
         raise error
+    if unified is not None and len(found) > 1:
+        check_column_case(unified, found, root, read)
+    return unified
 
 
 def single_file_view(storage: Storage, path: str) -> View | None:

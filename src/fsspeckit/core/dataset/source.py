@@ -20,8 +20,10 @@ from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.int96 import without_int96
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.column_case import check_column_case
 from fsspeckit.core.dataset.row_streams import row_stream
 from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
@@ -296,8 +298,11 @@ def files_of_view(storage: Storage, view: View) -> SourceFiles:
     texts = [(*outer.values(), *(value or (None,) * len(inner))) for value in values]
     types = [partition_type([text[i] for text in texts]) for i in range(len(names))]
     files = read_data_files(storage, view.files, ())
-    schemas = {id(file.schema): file.schema for file in files}.values()
-    body = without_int96(unify_schemas(schemas, operation="reading the source", path=view.root))
+    by_schema = {id(file.schema): file for file in reversed(files)}
+    named = [(file.path, file.schema) for file in reversed(by_schema.values())]
+    unified = unify_schemas((schema for _, schema in named), operation="reading the source", path=view.root)
+    check_column_case(unified, named, view.root)
+    body = with_mixed(without_int96(unified), (schema for _, schema in named))
     extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
     partitions = tuple(dict(zip(names, text, strict=True)) for text in texts)
     return SourceFiles(storage, tuple(files), pa.schema([*body, *extra], body.metadata), partitions)

@@ -19,9 +19,10 @@ from pyarrow import types as pat
 
 from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import FilterError, SchemaMismatchError
-from fsspeckit.common.int96 import unit_of, without_int96
+from fsspeckit.common.int96 import unit_of
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.common.stored_types import without_marks
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.engine.protocol import ReadRequest, RowSelection
 from fsspeckit.core.expressions.conditions import errors_name
@@ -56,7 +57,7 @@ def read_snapshot(
     schema = full_schema(snapshot) if schema is None else schema
     names = _column_names(schema, request, snapshot.root)
     condition = _condition(request.filters, schema)
-    out = without_int96(pa.schema([schema.field(name) for name in names], schema.metadata))
+    out = without_marks(pa.schema([schema.field(name) for name in names], schema.metadata))
     files = request.files_of(snapshot)
     reader = _FileReader(storage, snapshot, schema, names, request.use_threads and len(files) == 1)
 

@@ -58,6 +58,10 @@ class DeltaState:
         without = {*self.partition_columns, *self.unbounded}
         return [field["name"] for field in fields if field["name"] not in without and has_bounds(field["type"])]
 
+    def has(self, file: TableFile) -> bool:
+        """Return whether the version has a file."""
+        return self.files.get(file.path) == (file.size, file.modified, file.rows)
+
     def to_bytes(self) -> bytes:
         """Return the state as it is stored."""
         parts = [self.identifier, self.schema, self.partition_columns, self.features, self.unbounded, self.files]
@@ -97,7 +101,7 @@ def next_version(table: Table | None, old: DeltaState | None) -> tuple[bytes, De
     if state == old:
         return None
     known = {} if old is None else old.files
-    new = () if table is None else [file for file in table.files if known.get(file.path) != state.files[file.path]]
+    new = () if table is None else [file for file in table.files if old is None or not old.has(file)]
     state = replace(state, unbounded=_unbounded(state, new))
     added = [_add(file, types, state) for file in new]
     removed = [_remove(path, *known[path][:2]) for path in known if path not in state.files]

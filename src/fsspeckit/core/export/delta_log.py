@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from fsspeckit.common.errors import PartitionError, StorageError
 from fsspeckit.common.partitions import parse_hive_partition_path
-from fsspeckit.core.file_names import is_data_file, is_inside
+from fsspeckit.core.file_names import is_inside, is_visible
 
 _PLAIN_FEATURES = {"timestampNtz", "deletionVectors", "columnMapping", "v2Checkpoint", "vacuumProtocolCheck"}
 """Features of readers that change nothing unless a file or the table uses them, which is looked for."""
@@ -107,7 +107,7 @@ def _of_table(action: Mapping[str, Any]) -> list[str]:
 def _of_file(name: str, action: Mapping[str, Any], columns: tuple[str, ...]) -> Iterator[str]:
     if action.get("deletionVector"):
         yield f"{name} has a deletion vector"
-    if "://" in name or not is_inside(name) or not is_data_file(name):
+    if "://" in name or not is_inside(name) or not is_visible(name):
         yield f"{name} is no data file in the folder"
         return
     values = {each: (action.get("partitionValues") or {}).get(each) or None for each in columns}

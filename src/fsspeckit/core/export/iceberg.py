@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.install import install_command
+from fsspeckit.common.int96 import int96_columns
 from fsspeckit.core.export.iceberg_types import FieldIds, bound_bytes, name_mapping, partition_value, types_of
 from fsspeckit.core.export.table import Table, TableFile
 
@@ -29,7 +30,10 @@ FORMAT_VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class IcebergState:
-    """What a version of the metadata describes: the identity of the table, its ids, and a digest of its files."""
+    """What a version of the metadata describes: the identity of the table, its ids, and a digest of its files.
+
+    ``instants`` has size and time of each file with INT96 timestamps, whose values were checked.
+    """
 
     identifier: str
     ids: Mapping[str, int]
@@ -37,6 +41,11 @@ class IcebergState:
     schema: Mapping[str, Any]
     spec: Mapping[str, Any]
     digest: str
+    instants: Mapping[str, tuple[int, int]]
+
+    def has(self, file: TableFile) -> bool:
+        """Return whether the version has a file with INT96 timestamps."""
+        return self.instants.get(file.path) == (file.size, file.modified)
 
     def to_bytes(self) -> bytes:
         """Return the state as it is stored."""
@@ -46,10 +55,11 @@ class IcebergState:
     def from_bytes(cls, data: bytes, path: str) -> IcebergState:
         """Parse a stored state."""
         try:
-            identifier, ids, partition_ids, schema, spec, digest = parse_json(data)
+            identifier, ids, partition_ids, schema, spec, digest, *more = parse_json(data)
             known, parts = ({str(name): int(ids[name]) for name in ids} for ids in (ids, partition_ids))
-            return cls(str(uuid.UUID(identifier)), known, parts, dict(schema), dict(spec), str(digest))
-        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
+            instants = {str(name): (int(size), int(at)) for each in more for name, (size, at) in each.items()}
+            return cls(str(uuid.UUID(identifier)), known, parts, dict(schema), dict(spec), str(digest), instants)
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise StorageError(
                 f"The state of the Iceberg export of {path} is damaged ({error}). "
                 "Run `fsspeckit export iceberg PATH --remove`, and export again."
@@ -108,7 +118,7 @@ def next_metadata(
 def _state(table: Table | None, old: IcebergState | None) -> IcebergState:
     if table is None:
         assert old is not None
-        return replace(old, digest="")
+        return replace(old, digest="", instants={})
     ids = FieldIds({} if old is None else dict(old.ids))
     fields = [ids.field(name, name, kind) for name, kind in types_of(table).items()]
     numbers = {field["name"]: field["id"] for field in fields}
@@ -125,7 +135,8 @@ def _state(table: Table | None, old: IcebergState | None) -> IcebergState:
     schema = _numbered({"type": "struct", "fields": fields}, None if old is None else old.schema, "schema-id")
     spec = _numbered({"fields": parts}, None if old is None else old.spec, "spec-id")
     identifier = str(uuid.uuid4()) if old is None else old.identifier
-    return IcebergState(identifier, ids.known, partition_ids, schema, spec, table.digest)
+    instants = {file.path: (file.size, file.modified) for file in table.files if int96_columns(file.schema)}
+    return IcebergState(identifier, ids.known, partition_ids, schema, spec, table.digest, instants)
 
 
 def _numbered(value: dict[str, Any], old: Mapping[str, Any] | None, key: str) -> dict[str, Any]:

@@ -65,17 +65,16 @@ def _extreme(values: Sequence[Any], native: pa.DataType | None, choose: Callable
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """A schema, one of the files that have it, and its columns of INT96 timestamps."""
+    """A schema, and one of the files that have it."""
 
     path: str
     schema: pa.Schema
-    int96: tuple[str, ...]
 
     @classmethod
     def distinct(cls, files: Iterable[DataFile]) -> list[FileSchema]:
         """Return the different schemas of files."""
         found = {id(file.schema): file for file in files}
-        return [cls(file.path, file.schema, file.int96) for file in found.values()]
+        return [cls(file.path, file.schema) for file in found.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +105,11 @@ class Table:
         return types
 
     def check_times(self, title: str) -> None:
-        """Raise for timestamps that readers of table formats read as others: INT96, and those of an old calendar.
+        """Raise for timestamps of an old calendar, which readers of table formats read as others.
 
         Raises:
-            UnsupportedDataError: A file has INT96 timestamps, which these readers cut off after the year 2262.
             OldCalendarError: A file of an old Spark may have dates before 1582 or times before 1900.
         """
-        for each in self.schemas:
-            if each.int96:
-                raise UnsupportedDataError(
-                    f"{title} export of {self.path}: the column {each.int96[0]!r} has INT96 timestamps in {each.path}. "
-                    f"Nothing was changed. Run `fsspeckit alter {self.path} --timestamps micros` first."
-                )
         for file in self.files:
             for name in old_columns(file.schema):
                 bounds = file.bounds(name)

@@ -50,9 +50,9 @@ def _remedy(expression: Expression, target: pa.DataType, text: str) -> str:
     if isinstance(expression, Literal):
         return f"pass a {kind} that the type can represent"
     if is_number(expression.type) and pat.is_integer(target):
-        return f"round it, as in CAST(ROUND({text}) AS BIGINT)"
+        return f"if whole numbers are wanted, round it, as in CAST(ROUND({text}) AS BIGINT)"
     if pat.is_date(target) and pat.is_timestamp(expression.type):
-        return f"cut off the time of day, as in CAST({text} AS DATE)"
+        return f"if the day is wanted, cut off the time of day, as in CAST({text} AS DATE)"
     try:
         pa.nulls(0, expression.type).cast(target)
     except pa.ArrowNotImplementedError:

@@ -59,6 +59,7 @@ _SYNONYMS = {"ifnull": "coalesce", "ceiling": "ceil", "substr": "substring", "po
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _TABLES = ("source", "target")
+_FEWER_DIGITS = "cast one side to fewer digits, as in CAST(price AS DECIMAL(18, 2)), which keeps the value or fails"
 _MOST_LEVELS = 200  # pickle needs four frames of Python's stack for each
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
@@ -193,7 +194,7 @@ class _Parser:
         elif operator == "%" or not (pat.is_decimal(left.type) and pat.is_decimal(right.type)):
             pair = same_type(left, right)
             if pair is None:
-                raise self._error("the result has too many digits", node, "cast one side to DOUBLE")
+                raise self._error("the result has too many digits", node, _FEWER_DIGITS)
             left, right = pair
         try:
             return Call(operator, (left, right), result_type(operator, [left.type, right.type]))
@@ -205,7 +206,7 @@ class _Parser:
         try:
             type_ = result_type(operator, wide)
         except pa.ArrowInvalid as error:
-            raise self._error("the result has too many digits", node, "cast one side to DOUBLE") from error
+            raise self._error("the result has too many digits", node, _FEWER_DIGITS) from error
         return Call(operator, (cast_to(left, wide[0]), cast_to(right, wide[1])), type_)
 
     def _moved(self, value: Expression, interval: Any, sign: int) -> Expression:

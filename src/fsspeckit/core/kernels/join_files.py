@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.common.stored_types import with_marks_of
 from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, SortNote, WriteOptions
 from fsspeckit.core.parquet.batches import read_batches, value_bytes
 from fsspeckit.core.parquet.damage import report_damage
@@ -50,26 +51,36 @@ class RowForm:
         coded: String columns that are read as dictionary codes.
         recast: Whether the schema of a file differs, so that rows are cast.
         new_schema: Whether the stored schema of the lead file differs in types or metadata.
+        renames: New names of columns.
     """
 
     schema: pa.Schema
     coded: tuple[str, ...]
     recast: bool
     new_schema: bool
+    renames: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, files: Sequence[DataFile], schema: pa.Schema, footer: Footer | None) -> RowForm:
+    def of(
+        cls,
+        files: Sequence[DataFile],
+        schema: pa.Schema,
+        footer: Footer | None,
+        renames: Mapping[str, str] | None = None,
+    ) -> RowForm:
         """Return the form of some files. Codes are used if no cast is needed and the lead file has dictionaries."""
         recast = any(file.rows and file.schema is not schema and not file.schema.equals(schema) for file in files)
         lead = lead_file(files)
         new_schema = lead is not None and not lead.schema.equals(schema, check_metadata=True)
         coded = () if recast or new_schema or footer is None else tuple(dictionary_columns(footer, schema))
-        return cls(schema, coded, recast, new_schema)
+        return cls(schema, coded, recast, new_schema, renames or {})
 
     def apply(self, table: pa.Table, path: str) -> pa.Table:
         """Return a decoded table in the common form."""
         if not self.recast:
             return table.replace_schema_metadata(None)
+        if self.renames:
+            table = table.rename_columns([self.renames.get(name, name) for name in table.column_names])
         return cast_schema(table, self.schema, fill_missing=True, operation="rewrite", path=path)
 
 
@@ -203,14 +214,14 @@ class Output:
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, metadata)
         options["store_schema"] = False
-        schema = same_int96(sample.schema.remove_metadata(), schema)
+        schema = with_marks_of(same_int96(sample.schema.remove_metadata(), schema), schema)
         return StagedFile(self._open_sink(), schema, options, without_sort_note(self._footer.key_values))
 
 
 def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     """Write the rows of all files of a task, in order, as one staged file."""
     footer = lead_footer(storage, task.files)
-    row_form = RowForm.of(task.files, task.schema, footer)
+    row_form = RowForm.of(task.files, task.schema, footer, dict(task.options.renames))
     sink, group_rows = partial(storage.open_output, staged), rows_per_group(task.files, task.options)
     with Output(sink, row_form, footer, task.options, group_rows) as output:
         for table in read_files(storage, task.files, row_form, task.drops):

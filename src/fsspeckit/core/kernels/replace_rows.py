@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import empty_table
 from fsspeckit.common.int96 import same_int96
+from fsspeckit.common.stored_types import with_marks_of
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
@@ -135,11 +136,12 @@ class _Output:
         """Return a writer with the options of the input. Unless types change, the stored schema is copied."""
         options, sink = self._options(sample), self.storage.open_output(self.staged)
         if self.task.recast:
-            schema = self.task.schema
+            schema = with_marks_of(self.task.schema, self.task.file.schema)
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(sink, schema, options, metadata)
         options["store_schema"] = False
         schema = same_int96(sample.schema.remove_metadata(), self.task.schema)
+        schema = with_marks_of(schema, self.task.file.schema)
         return StagedFile(sink, schema, options, self._metadata())
 
     def _options(self, sample: pa.Table) -> WriterOptions:

@@ -72,7 +72,7 @@ class TrialWrite:
     def __call__(self, trial: Trial) -> SizeRate:
         """Return the rate of the kind of files."""
         footer = lead_footer(self.storage, trial.files)
-        row_form = RowForm.of(trial.files, trial.schema, footer)
+        row_form = RowForm.of(trial.files, trial.schema, footer, dict(trial.options.renames))
         read = pa.concat_tables(self._rows(trial, row_form)).unify_dictionaries()
         sample = _in_order(read, trial.style.ordering)
         data = sum(file.data * min(1.0, trial.rows / file.rows) for file in trial.files) / sample.num_rows

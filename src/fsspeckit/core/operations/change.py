@@ -15,6 +15,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, FsspeckitError
+from fsspeckit.common.stored_types import with_marks_of
 from fsspeckit.core.commit.file_list import paths_of, sizes_of
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
@@ -28,6 +29,7 @@ from fsspeckit.core.model import CombineTask, MoveTask, NewFileTask, Outcome, Pl
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.operations.run_tasks import run_tasks
+from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.planning.merge_request import compute_merge_stats
@@ -190,8 +192,18 @@ def run_change(
     work = _ChangeRun(engine, place, reporter, stats_for, pinned)
     with Attempts(place, 0 if pinned is not None else retries) as attempts:
         if dry_run:
-            return attempts.run(lambda: work.compare(plan()))
-        return attempts.run(lambda: work.commit(plan(), attempts, started))
+            return attempts.run(lambda: work.compare(_storable(plan())))
+        return attempts.run(lambda: work.commit(_storable(plan()), attempts, started))
+
+
+def _storable(planned: PlannedChange) -> PlannedChange:
+    """Return a planned change. Raise if a file cannot keep the logical type of a column."""
+    prepared = planned.prepared
+    pairs = {(id(task.schema), id(task.file.schema)): task for task in prepared.rewrites}
+    schemas = [with_marks_of(task.schema, task.file.schema) for task in pairs.values()]
+    for schema in (*schemas, *{id(task.schema): task.schema for task in prepared.inserts}.values()):
+        check_stored(schema, prepared.operation)
+    return planned
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import column_renames
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.operations.alter import check_units
 from fsspeckit.core.operations.attempts import Attempts
@@ -41,13 +42,15 @@ def compact(
     ):
 
         def attempt() -> MaintenanceResult:
-            snapshot = load_for(place, request.scope, dry_run=dry_run, operation="compact")
-            check_units(snapshot, request.scope, "compact")
+            ignores = request.ignore_case
+            snapshot = load_for(place, request.scope, dry_run=dry_run, operation="compact", ignore_case=ignores)
+            scope = request.scope.with_renames(column_renames(snapshot.files)) if ignores else request.scope
+            check_units(snapshot, scope, "compact")
             check_value_ranges(engine, place, snapshot, "compact", reporter)
             run = MaintenanceRun.begin(place, "compact", snapshot, attempts, runs)
             with report_narrow_codes("compact", place.path, snapshot):
-                sizes = sizes_of_small_files(engine, place, snapshot, request.target, request.scope, reporter)
-                plan = run.limit(plan_compact(snapshot.files, sizes), request.scope.limits)
-                return run_rewrites(engine, run, RewriteWork(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)
+                sizes = sizes_of_small_files(engine, place, snapshot, request.target, scope, reporter)
+                plan = run.limit(plan_compact(snapshot.files, sizes), scope.limits)
+                return run_rewrites(engine, run, RewriteWork(plan, scope, {}, sizes), reporter, dry_run=dry_run)
 
         return attempts.run(attempt)

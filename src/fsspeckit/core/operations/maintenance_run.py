@@ -33,6 +33,7 @@ from fsspeckit.core.model import (
 )
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
+from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.planning.compact import target_tag
 from fsspeckit.core.planning.maintenance_request import (
@@ -194,7 +195,7 @@ class RewriteWork:
         name = compacted_name(group.folder, tokens[0] if group.whole else tokens[1], number)
         drops = {file.path: self.duplicates[file.path] for file in group.files if file.path in self.duplicates}
         target, options = self.sizes.target, self.sizes.options_for(group.folder)
-        schema = options.schema_after(joint_schema(group.files, group.folder))
+        schema = options.schema_after(joint_schema(group.files, group.folder, dict(options.renames)))
         noted = None if target == DEFAULT_TARGET else (target.bytes, target.rows)
         return CombineTask(name, group.files, schema, options, drops, noted)
 
@@ -270,7 +271,13 @@ def _new_path(place: Place, file: DataFile) -> str:
 
 
 def load_for(
-    place: Place, scope: MaintenanceScope, *, dry_run: bool, operation: str, stats_for: Sequence[str] = ()
+    place: Place,
+    scope: MaintenanceScope,
+    *,
+    dry_run: bool,
+    operation: str,
+    stats_for: Sequence[str] = (),
+    ignore_case: bool = False,
 ) -> Snapshot:
     """Return a snapshot of the files in scope. A real run first recovers from a crashed writer."""
     if not dry_run:
@@ -292,10 +299,13 @@ def load_for(
                 stats_for=stats_for,
                 empty_may_differ=True,
                 keep_footers=True,
+                ignore_case=ignore_case,
             )
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
     check_one_dataset(snapshot)
+    if snapshot.schema is not None:
+        check_stored(snapshot.schema, f"{operation} of {place.path}")
     return replace(snapshot, view=view)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
 from fsspeckit.core.commit.versions import History, Versions, check_version
 from fsspeckit.core.dataset.place import Place, load_unchanged
 from fsspeckit.core.dataset.snapshot import load_files
-from fsspeckit.core.file_names import rewritten_name
+from fsspeckit.core.file_names import is_data_file, rewritten_name
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.parquet.damage import check_listed
@@ -205,7 +205,7 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
     if dry_run or (is_same and not (missing or removed)):
         return replace(result, seconds=time.perf_counter() - started)
     transaction = attempts.begin(view, "restore")
-    publish = _stage(place, transaction, missing, rows)
+    publish = _stage(place, transaction, missing, rows, current)
     in_place = place.keeps_names
     publish = [replace(item, replaces=item.path in current) for item in publish]
     retire = [path for path in current if path not in same and not (in_place and path in rows)]
@@ -225,16 +225,21 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
 
 
 def _stage(
-    place: Place, transaction: Transaction, files: Sequence[ViewFile], rows: dict[str, DataFile]
+    place: Place,
+    transaction: Transaction,
+    files: Sequence[ViewFile],
+    rows: dict[str, DataFile],
+    current: Collection[str],
 ) -> list[Publish]:
-    """Put kept files into the staging folder without reading them."""
+    """Put kept files into the staging folder without reading them. The name of a new file ends like Parquet."""
 
     def stage(file: ViewFile) -> Publish:
         staged = transaction.staged_path()
         place.storage.duplicate(file.location, staged, file.size)
         if place.storage.in_place:
             check_listed(place.storage, file)  # a commit that is not finished may have replaced it before
-        path = file.path if place.keeps_names else rewritten_name(file.path)
+        keeps_name = place.keeps_names and (is_data_file(file.path) or file.path in current)
+        path = file.path if keeps_name else rewritten_name(file.path)
         return Publish(staged, path, rows[file.path].rows)
 
     return for_each(place.storage, stage, files)

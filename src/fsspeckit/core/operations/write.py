@@ -25,6 +25,7 @@ from fsspeckit.common.errors import (
 from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
+from fsspeckit.common.stored_types import with_types_kept
 from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
@@ -44,6 +45,7 @@ from fsspeckit.core.operations.change import Revalidation, publications
 from fsspeckit.core.operations.replace import Removal, remove_matching_rows
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.operations.run_tasks import run_tasks
+from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import check_writable
 from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.planning.folder_values import check_folder_values, may_have_rows_of
@@ -399,7 +401,7 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
     target = existing.sample.schema
     if request.replaces_all or target is None:
         body = without_columns(source.schema, existing.partitions)
-        body = body if target is None else same_int96(body, target)
+        body = body if target is None else with_types_kept(same_int96(body, target), target)
     else:
         ours = source.schema_for(target)
         ours = without_columns(ours, [name for name in existing.partitions if name not in target.names])
@@ -414,6 +416,7 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
         problem = "every column is a partition column" if source.schema.names else "the source has no columns"
         raise SchemaMismatchError(f"{problem}. Add a column that is not a partition column.")
     check_writable(body, request.mode)
+    check_stored(body, request.mode)
     return body
 
 

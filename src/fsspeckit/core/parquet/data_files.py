@@ -21,7 +21,7 @@ from fsspeckit.common.arrow_versions import require_extensions
 from fsspeckit.common.errors import FsspeckitError, StorageError
 from fsspeckit.common.int96 import int96_columns, unit_of
 from fsspeckit.core.model import ColumnStats, DataFile, KeptBytes, ViewFile
-from fsspeckit.core.parquet.bytes.format_fields import TRAILER, FileField, key_values_of
+from fsspeckit.core.parquet.bytes.format_fields import TRAILER, FileField, SchemaField, key_values_of
 from fsspeckit.core.parquet.bytes.thrift import (
     I64,
     LIST,
@@ -48,9 +48,10 @@ from fsspeckit.core.parquet.footer import (
     writer_of,
 )
 from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTemplate, read_group
-from fsspeckit.core.parquet.int96 import known_unit, mark_int96, read_as
+from fsspeckit.core.parquet.int96 import ARROW_SCHEMA, known_unit, mark_int96, read_as
 from fsspeckit.core.parquet.sort_note import read_sort_note, schema_without_sort_note, without_sort_note
 from fsspeckit.core.parquet.stored_schema import footer_without_views
+from fsspeckit.core.parquet.stored_types import has_order, mark_stored
 from fsspeckit.core.parquet.timestamps import needs_nanoseconds, old_columns, without_old_bounds
 from fsspeckit.core.storage import Storage
 
@@ -259,17 +260,20 @@ class FooterFacts:
         key = tuple(sorted(kept.items())), writer, write_value(*orders) if orders[0] == LIST else b""
         schema = prefix.schemas.get(key)
         if schema is None:
-            schema = self._schema_info(prefix, orders, data)
+            schema = self._schema_info(prefix, orders, data, bare=ARROW_SCHEMA not in key_values)
             if len(prefix.schemas) >= _MAX_SUFFIXES:
                 prefix.schemas.clear()
             prefix.schemas[key] = schema
         return _Suffix(key_values, writer, schema)
 
-    def _schema_info(self, prefix: _Prefix, orders: tuple[int, Any], data: bytes) -> _SchemaInfo:
+    def _schema_info(self, prefix: _Prefix, orders: tuple[int, Any], data: bytes, *, bare: bool) -> _SchemaInfo:
         plain = footer_without_views(data)
         reader = open_footer(plain)
         parquet = reader.metadata.schema
         arrow = mark_int96(schema_without_sort_note(reader.schema_arrow), prefix.leaves, plain)
+        elements = read_struct(prefix.data + b"\0")[0][FileField.schema][1][1]
+        arrow = mark_stored(arrow, elements, bare=bare)
+        leaves = [element for element in elements[1:] if not element.get(SchemaField.children, (0, 0))[1]]
         names = (str(parquet.column(number).logical_type) for number in range(len(parquet)))
         require_extensions(names, "reading a footer")
         columns = {}
@@ -278,6 +282,8 @@ class FooterFacts:
             own = arrow.field(leaf.top)
             if own.name != leaf.path or arrow.names.count(own.name) > 1 or pa.types.is_nested(own.type):
                 continue  # the leaf of another column with the same path
+            if not has_order(leaves[number]):
+                continue
             native = native_type(PHYSICAL[leaf.physical], str(parquet.column(number).logical_type), own.type)
             columns[own.name] = _Column(number, leaf, native, has_defined_order(orders, number))
         return _SchemaInfo(arrow, plain is not data, int96_columns(arrow), old_columns(arrow), columns)

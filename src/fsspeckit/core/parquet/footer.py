@@ -51,7 +51,8 @@ _ENCODINGS = {
     8: "RLE_DICTIONARY",
     9: "BYTE_STREAM_SPLIT",
 }
-_ENCRYPTED_MAGIC = b"PARE"
+ENCRYPTED_MAGIC = b"PARE"
+"""First and last bytes of a file with an encrypted footer."""
 _FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 4 * 1024  # a second read costs a round trip only on remote storage
 _MAX_DEPTH = 100
 _MAX_FOOTER = 256 * 1024 * 1024  # bytes; as a tree of fields, a footer takes up to a hundred times its size in memory
@@ -168,7 +169,7 @@ def read_end(storage: Storage, path: str, size: int, at_least: int = 0) -> tuple
 
 def footer_length(tail: bytes, size: int) -> int:
     """Return the length of the footer at the end of a file of this size, with its trailer."""
-    if tail[-4:] == _ENCRYPTED_MAGIC:
+    if tail[-4:] == ENCRYPTED_MAGIC:
         raise pa.ArrowInvalid(_ENCRYPTED)
     if len(tail) < TRAILER + len(MAGIC) or tail[-4:] != MAGIC:
         raise pa.ArrowInvalid("it does not end with the Parquet magic" if tail else "it is empty")

@@ -38,7 +38,7 @@ from fsspeckit.core.parquet.footer_table import (
     stored_type,
 )
 
-_MAGIC = b"FSSPECKIT FOOTERS 1\n"
+_MAGIC = b"FSSPECKIT FOOTERS 2\n"
 _DIGEST = 32
 _FACTS = b"fsspeckit.facts"
 _MAX_TABLES = 10_000

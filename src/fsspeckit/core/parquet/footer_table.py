@@ -18,6 +18,7 @@ from fsspeckit.common.bridge import binary_array, text_array, to_arrow, to_numpy
 from fsspeckit.core.model import ColumnStats, DataFile, PartitionValues, ViewFile
 from fsspeckit.core.parquet.footer import CODECS
 from fsspeckit.core.parquet.sort_note import parse_sort_note, sort_note_text
+from fsspeckit.core.storage import Entry
 
 Numbers = npt.NDArray[np.int64]
 CODEC_NAMES = ("", *CODECS)
@@ -36,6 +37,7 @@ FILES = pa.schema(
     ]
 )
 """The columns of the table of files."""
+_SMALLEST_FOOTER = 13  # bytes; a file without a footer has none, and the index accepts no smaller number
 ROWS = "rows"
 LOWER, UPPER, NULLS, BLOOM_OFFSET, BLOOM_SIZE = "lower", "upper", "nulls", "bloom_offset", "bloom_size"
 STATISTICS = (LOWER, UPPER, NULLS, BLOOM_OFFSET, BLOOM_SIZE)
@@ -178,6 +180,30 @@ class FooterTable:
                 if any(found):
                     blooms[name] = found
         return stats, blooms
+
+
+_OTHERS = SharedFacts(pa.schema([], {b"fsspeckit.files": b"others"}), (), {})
+
+
+def is_of_others(shared: SharedFacts) -> bool:
+    """Return whether a table is that of files that are not Parquet."""
+    return len(shared.schema) == 0 and shared.schema.metadata == _OTHERS.schema.metadata
+
+
+def table_of_others(entries: Sequence[Entry]) -> FooterTable:
+    """Return a table of files that are not Parquet. Of them, the index keeps only size and version."""
+    count = len(entries)
+    zeros, smallest = [0] * count, [_SMALLEST_FOOTER] * count
+    values: list[Sequence[Any]] = [
+        [entry.path for entry in entries],
+        [entry.size for entry in entries],
+        [entry.version for entry in entries],
+        *(zeros, zeros, zeros, zeros),
+        smallest,
+        [None] * count,
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(values, FILES, strict=True)]
+    return FooterTable(_OTHERS, pa.RecordBatch.from_arrays(arrays, schema=FILES), np.array([], dtype=np.int64), {})
 
 
 def _lists(facts: ColumnFacts, groups: Numbers) -> dict[str, list[Any]]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import types as pat
 
 from fsspeckit.common.int96 import MARK, int96_columns, replace_leaves, timestamps_in, unit_of, without_mark
+from fsspeckit.common.stored_types import without_marks
 from fsspeckit.core.parquet.bytes.format_fields import key_values_of
 from fsspeckit.core.parquet.bytes.thrift import read_struct
 from fsspeckit.core.parquet.footer import INT96_UNIT, PHYSICAL, Leaf
@@ -102,7 +103,7 @@ def metadata_of(schema: pa.Schema, *, with_schema: bool) -> dict[bytes, bytes]:
     found = {UNIT: unit_of(schema).encode()}
     if with_schema:
         fields = [_stored_field(field) if MARK in (field.metadata or {}) else field for field in schema]
-        found[ARROW_SCHEMA] = base64.b64encode(pa.schema(fields).serialize())
+        found[ARROW_SCHEMA] = base64.b64encode(without_marks(pa.schema(fields)).serialize())
     return found
 
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as pat
@@ -30,6 +31,7 @@ _FIRST_EXACT = {False: (3, 0), True: (3, 1)}
 """The first versions of Spark that write other types, and INT96, in the calendar of today."""
 _FIRST_DAY = -141_427  # 1582-10-15
 _FIRST_SECOND = -2_208_988_800  # 1900-01-01: before, the offsets of time zones differ too
+_LAST_SECOND = 2**63 // 10**9  # in the year 2262: 64-bit nanoseconds do not have all of it
 
 
 def old_columns(schema: pa.Schema) -> tuple[str, ...]:
@@ -168,6 +170,20 @@ def needs_nanoseconds(storage: Storage, file: DataFile) -> bool:
                 if us.type != ns.type and bool(((to_numpy(us) * 1000 != to_numpy(ns)) & valid_mask(us)).any()):
                     return True
     return False
+
+
+def fits_nanoseconds(storage: Storage, file: DataFile) -> bool:
+    """Return whether 64-bit nanoseconds have all INT96 values of a file: many readers decode INT96 as these.
+
+    All its values are read, as seconds, which cannot overflow.
+    """
+    for tables in _decoded(storage, file, list(range(len(file.row_groups))), file.int96, ("s",)):
+        for name in file.int96:
+            for seconds in _leaves(tables["s"][name]):
+                is_time = pat.is_timestamp(seconds.type) and seconds.type.unit == "s"
+                if is_time and bool(((np.abs(to_numpy(seconds)) >= _LAST_SECOND) & valid_mask(seconds)).any()):
+                    return False
+    return True
 
 
 def without_old_bounds(stats: ColumnStats) -> ColumnStats:

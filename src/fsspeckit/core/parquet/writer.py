@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,12 +12,13 @@ import pyarrow.parquet as pq
 from fsspeckit.common.arrow_versions import writer_options
 from fsspeckit.common.categories import without_categories
 from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.common.int96 import without_int96
+from fsspeckit.common.stored_types import without_marks
 from fsspeckit.core.parquet.bytes.assembler import close_quietly
 from fsspeckit.core.parquet.bytes.format_fields import MAX_GROUP_ROWS
-from fsspeckit.core.parquet.bytes.mixed_timestamps import MixedTimestampsWriter
-from fsspeckit.core.parquet.int96 import UNIT, has_only_int96, int96_leaves, metadata_of
+from fsspeckit.core.parquet.bytes.kept_types import KeptTypesWriter
+from fsspeckit.core.parquet.int96 import ARROW_SCHEMA, UNIT, has_only_int96, int96_leaves, metadata_of
 from fsspeckit.core.parquet.sort_note import schema_without_sort_note
+from fsspeckit.core.parquet.stored_types import bare_schema, is_bare, kept_elements
 from fsspeckit.core.parquet.timestamps import without_old_marks
 from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
@@ -38,17 +40,20 @@ class StagedFile:
     ) -> None:
         schema = without_categories(schema_without_sort_note(schema))
         schema = schema.with_metadata(_own_metadata(schema.metadata) or None)
-        self._sink, self._schema = sink, without_int96(schema)
+        self._sink, self._schema, self._kept = sink, without_marks(schema), kept_elements(schema)
         self._int96 = int96_leaves(schema)
         self._metadata = _own_metadata(metadata)
+        with_schema = options.get("store_schema", True)
+        self._options = options | {_INT96: False}
         if any(self._int96):
-            self._metadata |= metadata_of(schema, with_schema=options.get("store_schema", True))
-            all_int96 = has_only_int96(schema)
-            self._options = options | {"store_schema": False, _INT96: all_int96}
+            self._metadata |= metadata_of(bare_schema(schema), with_schema=with_schema)
+            all_int96 = has_only_int96(schema) and not self._kept
+            self._options |= {"store_schema": False, _INT96: all_int96}
             self._int96 = [] if all_int96 else self._int96
-        else:
-            self._options = options | {_INT96: False}
-        self._writer: pq.ParquetWriter | MixedTimestampsWriter | None = None
+        elif is_bare(schema) and with_schema:
+            self._metadata[ARROW_SCHEMA] = base64.b64encode(without_marks(bare_schema(schema)).serialize())
+            self._options |= {"store_schema": False}
+        self._writer: pq.ParquetWriter | KeptTypesWriter | None = None
 
     def add_metadata(self, metadata: Mapping[bytes, bytes] | None) -> None:
         """Add key-value metadata to the footer."""
@@ -74,9 +79,9 @@ class StagedFile:
                 "Leave the column out, or write it as text."
             ) from error
 
-    def _open(self) -> pq.ParquetWriter | MixedTimestampsWriter:
-        if any(self._int96):
-            return MixedTimestampsWriter(self._sink, self._schema, self._options, self._int96)
+    def _open(self) -> pq.ParquetWriter | KeptTypesWriter:
+        if any(self._int96) or self._kept:
+            return KeptTypesWriter(self._sink, self._schema, self._options, self._int96, self._kept)
         return pq.ParquetWriter(self._sink, self._schema, **writer_options(self._options))
 
     def close(self) -> int:

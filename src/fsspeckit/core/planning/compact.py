@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsspeckit.core.file_names import is_compacted
-from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.model import DataFile, RowNumbers, WriteOptions
 from fsspeckit.core.parquet.writer_options import codec_name
 from fsspeckit.core.planning.maintenance_request import Group, Plan, by_folder, plan_deduplicate
 from fsspeckit.core.planning.output_sizes import OutputSizes, OutputWeight, Target
 
-_TIMES = "INT96 timestamps"
 _SETTLED = 0.5
 """A group of compacted files of at least this share of the target is not joined again."""
 
@@ -54,10 +53,11 @@ def plan_compact(
             if file.rows and not left:
                 continue
             fills = sizes.target.fill(file.size * left / max(1, file.rows), left) >= 1
-            if fills and not sizes.options.changes_times(file):
+            change = _change(file, sizes.options)
+            if fills and not change:
                 skipped[file.path] = "large enough"
             elif fills:
-                groups.append(Group(folder, (file,), _TIMES, "join"))
+                groups.append(Group(folder, (file,), change, "join"))
             else:
                 small.append(_Bundle((file,), sizes.weight([file], file.rows - left)))
         for bundle in _bundles(small, sizes):
@@ -66,7 +66,7 @@ def plan_compact(
                 skipped |= dict.fromkeys((file.path for file in bundle.files), reason)
             else:
                 in_order = tuple(sorted(bundle.files, key=lambda file: file.path))
-                alone = _TIMES if sizes.options.changes_times(in_order[0]) else "another codec"
+                alone = _change(in_order[0], sizes.options) or "another codec"
                 groups.append(Group(folder, in_order, "small files" if len(in_order) > 1 else alone, "join"))
     joined = {file.path for group in groups for file in group.files}
     drops = plan_deduplicate([file for file in files if file.path not in joined], duplicates).groups
@@ -74,12 +74,19 @@ def plan_compact(
     return Plan((*groups, *drops), skipped)
 
 
+def _change(file: DataFile, options: WriteOptions) -> str:
+    """Return why a file is rewritten whatever its size, or an empty text."""
+    if options.changes_times(file):
+        return "INT96 timestamps"
+    return "column names that differ only in case" if options.changes_names(file) else ""
+
+
 def _skip_reason(bundle: _Bundle, sizes: OutputSizes) -> str | None:
     """Return why a bundle is not rewritten, or ``None`` if it is."""
     codec = sizes.options.compression
     if codec is not None and any(file.rows and codec_name(file.codec) != codec for file in bundle.files):
         return None
-    if any(map(sizes.options.changes_times, bundle.files)):
+    if any(_change(file, sizes.options) for file in bundle.files):
         return None
     if len(bundle.files) == 1:
         return "nothing small enough to join it with"

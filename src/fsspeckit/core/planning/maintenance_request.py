@@ -60,6 +60,10 @@ class MaintenanceScope:
                     "Use a folder such as 'date=2025-11-04/', or the start of a path such as 'date=2025-11'."
                 )
 
+    def with_renames(self, names: Mapping[str, str]) -> MaintenanceScope:
+        """Return the scope with new names of columns."""
+        return replace(self, options=replace(self.options, renames=tuple(names.items())))
+
     def select(self, files: Sequence[ViewFile]) -> tuple[ViewFile, ...]:
         """Return the files whose path starts with one of the prefixes.
 
@@ -134,6 +138,8 @@ class CompactRequest:
 
     target: Target
     scope: MaintenanceScope
+    ignore_case: bool = False
+    """Whether columns of different files whose names differ only in case become one column."""
 
     def __post_init__(self) -> None:
         if not self.target:

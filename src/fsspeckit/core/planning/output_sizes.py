@@ -183,7 +183,8 @@ class OutputSizes:
         step = len(files) / count
         chosen = tuple(files[int(step * i)] for i in range(count))
         each = max(1, min(_TRIAL_ROWS, max(1, _TRIAL_BYTES // width)) // count)
-        return Trial(kind, chosen, joint_schema(chosen, ""), each, self.options_for(kind[0]), self.style)
+        schema = joint_schema(chosen, "", dict(self.options.renames))
+        return Trial(kind, chosen, schema, each, self.options_for(kind[0]), self.style)
 
 
 def _codecs(files: Sequence[DataFile]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from posixpath import dirname
 from fsspeckit.common.errors import CommitConflictError, DocumentError
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.expressions.tree import text_of
-from fsspeckit.core.file_names import is_data_file, is_inside
+from fsspeckit.core.file_names import is_data_file, is_inside, is_visible
 from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, RewriteTask, RowNumbers
 from fsspeckit.core.results import MergePlan
 from fsspeckit.core.values.hashing import position_sums
@@ -29,7 +29,7 @@ def check_plan_names(plan: MergePlan) -> None:
     for entry in plan.entries:
         if not is_inside(entry.path):
             raise _bad_name(entry.path, "is not a path inside the dataset")
-        if not is_data_file(entry.path):
+        if not (is_data_file if entry.action == "insert" else is_visible)(entry.path):
             raise _bad_name(entry.path, "is not the name of a data file")
         if entry.path in seen:
             raise _bad_name(entry.path, "is used twice")

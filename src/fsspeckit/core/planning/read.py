@@ -22,10 +22,13 @@ def plan_read(storage: Storage, view: View, request: ReadRequest) -> tuple[Snaps
     """
     if not isinstance(request.filters, str):
         keeps = request.columns is None and not storage.is_local
-        return load_snapshot(storage, view, keep_footers=keeps, use_index=False), request
+        named = request.columns if request.filters is None else None
+        return load_snapshot(storage, view, keep_footers=keeps, use_index=False, read=named), request
     with errors_name("filters"):
         parsed = parse_once(request.filters)
-    snapshot = load_snapshot(storage, view, stats_for=columns_named(parsed))
+    tested = columns_named(parsed)
+    named = None if request.columns is None else (*request.columns, *tested)
+    snapshot = load_snapshot(storage, view, stats_for=tested, read=named)
     schema = full_schema(snapshot)
     with errors_name("filters"):
         condition = compile_condition(parsed, schema)

@@ -162,8 +162,11 @@ class Storage(ABC):
         """Create a folder and its parents, and return those that were missing. No-op on storages without folders."""
 
     @abstractmethod
-    def publish(self, staged: str, path: str, size: int | None = None) -> None:
-        """Move or copy a staged file, of this size, to its final path. A file at that path is replaced atomically."""
+    def publish(self, staged: str, path: str, size: int | None = None) -> bool:
+        """Move or copy a staged file, of this size, to its final path. A file at that path is replaced atomically.
+
+        Return False if the copy was requested more than once, so that an earlier request may still be running.
+        """
 
     @abstractmethod
     def duplicate(self, path: str, other: str, size: int) -> None:

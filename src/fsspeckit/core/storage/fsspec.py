@@ -9,6 +9,7 @@ call bypasses the listing caches, so that files of other writers are visible.
 from __future__ import annotations
 
 import logging
+import random
 import sys
 import threading
 import time
@@ -25,6 +26,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import scrub
+from fsspeckit.core.storage.azure_requests import AzureRequests
 from fsspeckit.core.storage.base import (
     FOLDER,
     JOURNAL_NAMES,
@@ -38,6 +40,7 @@ from fsspeckit.core.storage.base import (
     parent,
 )
 from fsspeckit.core.storage.options import option_pairs, report_options
+from fsspeckit.core.storage.refusals import statuses
 from fsspeckit.core.storage.s3_requests import WHOLE_FILE, S3Requests
 
 LEASE_SECONDS = 24 * 3600.0
@@ -46,6 +49,8 @@ LEASE_SECONDS = 24 * 3600.0
 _REMOTE_WORKERS = 16
 _NO_CACHE = "use_listings_cache"
 _MEMORY_RETRIES = 20
+_CONFLICT_WAITS = (0.02, 0.05, 0.1, 0.2, 0.4, *(0.8,) * 9, None)
+"""Seconds to wait after each answer that a conditional write conflicts with another request (409), about."""
 _T = TypeVar("_T")
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "abfss", "oci", "oss", "memory"})
 
@@ -117,6 +122,7 @@ class FsspecStorage(Storage):
         self.knows_owners = self._in_memory
         self._has_buckets = bool(protocols & _OBJECT_STORES) and not self._in_memory
         self._s3 = S3Requests(filesystem) if _takes_requests(filesystem, protocols) else None
+        self._azure = AzureRequests(filesystem) if hasattr(filesystem, "service_client") else None
         self.has_folders = not protocols & _OBJECT_STORES
         self._creates_atomically = not self.has_folders
         self.workers = 1 if self._in_memory else _REMOTE_WORKERS
@@ -251,18 +257,21 @@ class FsspecStorage(Storage):
             return bytes(self._fs.cat_file(path))
 
     def read_tail(self, path: str, size: int) -> bytes:
-        with self._call("read", path):
-            if self._in_memory:
-                return bytes(self._fs.cat_file(path))[-size:]
-            self._fs.invalidate_cache(parent(path))
-            return bytes(self._fs.cat_file(path, start=-size))
+        return self.read_tail_and_stat(path, size)[0]
 
     def read_tail_and_stat(self, path: str, size: int) -> tuple[bytes, Entry | None]:
-        if self._s3 is None:
-            return super().read_tail_and_stat(path, size)
+        if self._s3 is not None:
+            with self._call("read", path):
+                data, info = self._s3.read_tail(path, size)
+            return data, _entry(path, info)
+        entry = self.stat_file(path)
         with self._call("read", path):
-            data, info = self._s3.read_tail(path, size)
-        return data, _entry(path, info)
+            if entry is None:
+                raise FileNotFoundError(path)
+            # A negative start is the offset itself for adlfs, and one more request for the size for the others.
+            if self._in_memory or entry.size <= size:
+                return bytes(self._fs.cat_file(path))[-size:], entry
+            return bytes(self._fs.cat_file(path, start=entry.size - size, end=entry.size)), entry
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         with self._call("create", path):
@@ -270,12 +279,16 @@ class FsspecStorage(Storage):
                 with self.lock(parent(path)):
                     self._fs.pipe_file(path, data, mode="create")
                 return
-            try:
-                self._fs.pipe_file(path, data, mode="create")
-            except OSError as error:
-                if _is_precondition_failure(error):
-                    raise FileExistsError(path) from error
-                raise
+            for wait in _CONFLICT_WAITS:
+                try:
+                    self._fs.pipe_file(path, data, mode="create")
+                    return
+                except Exception as error:  # each client library has its own errors
+                    if _is_precondition_failure(error):
+                        raise FileExistsError(path) from error
+                    if wait is None or 409 not in statuses(error):
+                        raise
+                    time.sleep(wait * (0.5 + random.random()))  # noqa: S311 - no secret
 
     def write_bytes(self, path: str, data: bytes) -> None:
         with self._call("write", path):
@@ -304,12 +317,16 @@ class FsspecStorage(Storage):
                 self._fs.makedirs(path, exist_ok=True)
         return ()
 
-    def publish(self, staged: str, path: str, size: int | None = None) -> None:
+    def publish(self, staged: str, path: str, size: int | None = None) -> bool:
         with self._call("publish", path):
-            if self._s3 is not None and size is not None and self._s3.copy(staged, path, size):
-                return
+            if self._s3 is not None and size is not None and (sent := self._s3.copy(staged, path, size)) is not None:
+                return sent == 1
+            if self._azure is not None:
+                self._azure.copy(staged, path)
+                return True
             self._fs.invalidate_cache(parent(staged))
             self._fs.cp_file(staged, path)
+        return self._s3 is None
 
     def duplicate(self, path: str, other: str, size: int) -> None:
         self.publish(path, other, size)
@@ -496,14 +513,6 @@ def _modified(info: Mapping[str, Any]) -> float:
     return 0.0
 
 
-def _is_precondition_failure(error: BaseException | None) -> bool:
-    """Return whether the path exists already. Clients raise different errors, but the HTTP status is always 412."""
-    while error is not None:
-        response = getattr(error, "response", None)
-        if isinstance(response, Mapping):
-            meta = response.get("ResponseMetadata")
-            return isinstance(meta, Mapping) and meta.get("HTTPStatusCode") == 412
-        if type(error).__name__ in {"ResourceExistsError", "FileExistsError"} or getattr(error, "code", None) == 412:
-            return True
-        error = error.__cause__
-    return False
+def _is_precondition_failure(error: BaseException) -> bool:
+    """Return whether the path exists already. Only the status 412 says so: 409 is a conflict with another request."""
+    return 412 in statuses(error) or type(error).__name__ in {"ResourceExistsError", "FileExistsError"}

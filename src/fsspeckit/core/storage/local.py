@@ -206,9 +206,10 @@ class LocalStorage(Storage):
         with report_errors("create folder", path):
             return make_folders(path)
 
-    def publish(self, staged: str, path: str, size: int | None = None) -> None:  # noqa: ARG002
+    def publish(self, staged: str, path: str, size: int | None = None) -> bool:  # noqa: ARG002
         with report_errors("publish", path), open_parent(staged) as (source, old), open_parent(path) as (target, new):
             os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
+        return True
 
     def duplicate(self, path: str, other: str, size: int) -> None:  # noqa: ARG002
         with report_errors("link", path), open_parent(path) as (source, old), open_parent(other) as (target, new):

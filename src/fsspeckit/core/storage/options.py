@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Any
 
 from fsspeckit.common.errors import FsspeckitError, StorageOptionError
+from fsspeckit.common.text import scrub
 from fsspeckit.core.storage.base import report_errors
+from fsspeckit.core.storage.refusals import refusal
 
 Options = tuple[tuple[str, Any], ...]
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -31,6 +33,10 @@ class report_options(report_errors):  # noqa: N801 - used like a function, as it
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FsspeckitError):
+            refused = refusal(error, f"cannot {self._operation} {scrub(self._path)}")
+            if refused is not None:
+                raise refused from None  # the answer may repeat the credentials
         if self._options and error is not None and is_option_error(error):
             raise option_error(error, f"cannot {self._operation} {self._path}", self._options) from None
         if isinstance(error, OSError) and without_secrets(str(error), self._options) != str(error):

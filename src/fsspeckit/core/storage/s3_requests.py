@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 from fsspec import AbstractFileSystem
@@ -26,6 +27,7 @@ _MAX_LEVELS = 3
 _ATTEMPTS = 3
 
 Info = Mapping[str, Any]
+_sent: ContextVar[list[int] | None] = ContextVar("_sent", default=None)
 
 
 class S3Requests:
@@ -47,6 +49,9 @@ class S3Requests:
             found = self._fs.call_s3("head_object", Bucket=bucket, Key=key)
         except FileNotFoundError:
             return None
+        except OSError:
+            self._page(bucket, key, MaxKeys=1)  # the answer to a HEAD has no text: this one says what is wrong
+            raise
         return _info(path, found["ContentLength"], found)
 
     def read(self, path: str, size: int | None = None, stamp: str = "") -> bytes:
@@ -85,13 +90,26 @@ class S3Requests:
                 found["Body"].close()
         raise AssertionError("unreachable")
 
-    def copy(self, source: str, target: str, size: int) -> bool:
-        """Copy a file with one request, or return False if it is too large for that."""
+    def copy(self, source: str, target: str, size: int) -> int | None:
+        """Copy a file with one request, or return None if it is too large for that.
+
+        Return how many times the request was sent, or 0 if that is not known: the client repeats it if the connection
+        fails, and the server may still be working on the first one.
+        """
         if size > _MAX_COPY:
-            return False
-        (bucket, key), (to_bucket, to_key) = self._split(source), self._split(target)
-        self._fs.call_s3("copy_object", Bucket=to_bucket, Key=to_key, CopySource={"Bucket": bucket, "Key": key})
-        return True
+            return None
+        return int(sync(self._fs.loop, self._copy, self._split(source), self._split(target)))
+
+    async def _copy(self, source: tuple[str, str], target: tuple[str, str]) -> int:
+        await self._fs.set_session()
+        client = await self._fs.get_s3(target[0])
+        client.meta.events.register("before-send.s3.CopyObject", _count_request, unique_id="fsspeckit-copies")
+        count = [0]
+        _sent.set(count)
+        is_counted = _repeats_nothing(client)
+        named = {"Bucket": source[0], "Key": source[1]}
+        await self._fs._call_s3("copy_object", Bucket=target[0], Key=target[1], CopySource=named)
+        return count[0] if is_counted else 0
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, a thousand per request. Raise if the store reports that a file was not deleted."""
@@ -180,6 +198,29 @@ class S3Requests:
     def _split(self, path: str) -> tuple[str, str]:
         bucket, key, _ = self._fs.split_path(path)
         return bucket, key
+
+
+def _count_request(**_: Any) -> None:
+    """Count a request of the current copy, for an event of botocore before each request that is sent."""
+    count = _sent.get()
+    if count is not None:
+        count[0] += 1
+
+
+def _repeats_nothing(client: Any) -> bool:
+    """Return whether all repeated requests are counted.
+
+    aiohttp repeats a request of its own accord, without an event, if a connection that it has kept open ends without an
+    answer. The client above does the same and counts it, so this is switched off.
+    """
+    sessions = getattr(getattr(getattr(client, "_endpoint", None), "http_session", None), "_sessions", None)
+    if not isinstance(sessions, dict):
+        return False
+    for session in sessions.values():
+        if not hasattr(session, "_retry_connection"):
+            return False
+        session._retry_connection = False
+    return True
 
 
 class RangeReader:

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
+from fsspeckit.common.casting import UUID_STORAGE, uuid_bytes
 from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.common.types import unwrapped
+from fsspeckit.common.types import is_text, unwrapped
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.text_prefilter import TextFilter
 from fsspeckit.core.values.text_table import TextTable, codes_of, positions_in
@@ -60,7 +61,17 @@ def in_key_type(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if is_text(column.type) and type_.equals(UUID_STORAGE):
+        return _uuids(column)
     return column if column.type == type_ else column.cast(type_)
+
+
+def _uuids(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts as the bytes of UUIDs: the only keys of 16 bytes that texts are compared with."""
+    try:
+        return pa.chunked_array([uuid_bytes(chunk.cast(pa.string())) for chunk in texts.chunks], UUID_STORAGE)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(f"a key cannot be compared with UUIDs: {error}. Correct the row.") from error
 
 
 def comparable(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
