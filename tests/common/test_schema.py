@@ -54,7 +54,8 @@ class TestReconcile:
     @pytest.mark.scenario("UP-34")
     def test_the_target_keeps_order_metadata_and_nullability_and_widens(self) -> None:
         source = pa.schema([("price", pa.decimal128(5, 4)), ("name", pa.large_string()), ("id", pa.int64())])
-        joined = reconcile(TARGET, source)
+        assert reconcile(TARGET, source) == TARGET
+        joined = reconcile(TARGET, source, mode="widen")
         assert joined.names == TARGET.names
         assert joined.metadata == TARGET.metadata
         assert joined.field("id").equals(TARGET.field("id").with_type(pa.int64()), check_metadata=True)

@@ -1,7 +1,7 @@
 """Which Arrow types are keys, which are values, and Hypothesis strategies for what they hold.
 
 A `Kind` pairs the type of a column in the target with its type in the source: the same values, differently spelled.
-``stored`` is the type the dataset must have after a merge. Values are what ``pa.array`` takes for either type.
+Values are what ``pa.array`` takes for either type.
 """
 
 from __future__ import annotations
@@ -22,18 +22,12 @@ Values = st.SearchStrategy[Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of a column in the target, in the source, and in the dataset after the merge."""
+    """A type of a column in the target, which is also that of the dataset after a merge, and in the source."""
 
     name: str
     target: pa.DataType
     source: pa.DataType
-    stored: pa.DataType
     values: Values
-
-    @property
-    def promotes(self) -> bool:
-        """Whether the source is wider, so that every file of the target has to be rewritten."""
-        return bool(self.stored != on_disk(self.target))
 
 
 def on_disk(type_: pa.DataType) -> pa.DataType:
@@ -94,7 +88,7 @@ def aligned(unit: str) -> Values:
 
 
 def _same(name: str, type_: pa.DataType, values: Values) -> Kind:
-    return Kind(name, type_, type_, on_disk(type_), values)
+    return Kind(name, type_, type_, values)
 
 
 def _whole_numbers() -> list[Kind]:
@@ -102,16 +96,16 @@ def _whole_numbers() -> list[Kind]:
     kinds = [_same(f"int{w}", getattr(pa, f"int{w}")(), integers(w)) for w in widths]
     kinds += [_same(f"uint{w}", getattr(pa, f"uint{w}")(), integers(w, signed=False)) for w in widths]
     mixed = [
-        ("int64", "int32", "int64", integers(32)),
-        ("int32", "int64", "int64", integers(32)),
-        ("int8", "int64", "int64", integers(8)),
-        ("uint8", "int16", "int16", integers(8, signed=False)),
-        ("uint32", "int64", "int64", integers(32, signed=False)),
-        ("int64", "uint32", "int64", integers(31, signed=False)),
-        ("int32", "uint32", "int64", integers(31, signed=False)),
-        ("uint64", "uint8", "uint64", integers(8, signed=False)),
+        ("int64", "int32", integers(32)),
+        ("int32", "int64", integers(32)),
+        ("int8", "int64", integers(8)),
+        ("uint8", "int16", integers(8, signed=False)),
+        ("uint32", "int64", integers(32, signed=False)),
+        ("int64", "uint32", integers(31, signed=False)),
+        ("int32", "uint32", integers(31, signed=False)),
+        ("uint64", "uint8", integers(8, signed=False)),
     ]
-    return kinds + [Kind(f"{t}<-{s}", getattr(pa, t)(), getattr(pa, s)(), getattr(pa, r)(), v) for t, s, r, v in mixed]
+    return kinds + [Kind(f"{t}<-{s}", getattr(pa, t)(), getattr(pa, s)(), v) for t, s, v in mixed]
 
 
 def _texts_and_bytes() -> list[Kind]:
@@ -131,13 +125,13 @@ def _texts_and_bytes() -> list[Kind]:
         ("string_view", "dictionary8"),
         ("string", "string_view"),
     ]
-    kinds += [Kind(f"{t}<-{s}", texts[t], texts[s], texts[t], _TEXT) for t, s in pairs]
+    kinds += [Kind(f"{t}<-{s}", texts[t], texts[s], _TEXT) for t, s in pairs]
     kinds += [
         _same("binary", pa.binary(), _BYTES),
         _same("large_binary", pa.large_binary(), _BYTES),
         _same("binary_view", pa.binary_view(), _BYTES),
         _same("fixed_binary", pa.binary(3), st.binary(min_size=3, max_size=3)),
-        Kind("binary<-large_binary", pa.binary(), pa.large_binary(), pa.binary(), _BYTES),
+        Kind("binary<-large_binary", pa.binary(), pa.large_binary(), _BYTES),
     ]
     return kinds
 
@@ -156,9 +150,9 @@ def _decimals() -> list[Kind]:
     narrow, wide, crossed = pa.decimal128(7, 2), pa.decimal128(12, 4), pa.decimal128(7, 4)
     return [
         *kinds,
-        Kind("decimal<-finer scale", narrow, wide, wide, decimals(7, 2)),
-        Kind("decimal<-coarser scale", wide, narrow, wide, decimals(7, 2)),
-        Kind("decimal<-crossed scale", narrow, crossed, pa.decimal128(9, 4), decimals(5, 2)),
+        Kind("decimal<-finer scale", narrow, wide, decimals(7, 2)),
+        Kind("decimal<-coarser scale", wide, narrow, decimals(7, 2)),
+        Kind("decimal<-crossed scale", narrow, crossed, decimals(5, 2)),
     ]
 
 
@@ -167,7 +161,7 @@ def _times() -> list[Kind]:
         _same("date32", pa.date32(), _DATES),
         _same("time32[ms]", pa.time32("ms"), st.integers(0, 86_399_999)),
         _same("time64[ns]", pa.time64("ns"), st.integers(0, 86_399_999_999_999)),
-        Kind("date32<-date64", pa.date32(), pa.date64(), pa.date32(), _DATES),
+        Kind("date32<-date64", pa.date32(), pa.date64(), _DATES),
     ]
     for zone in (None, "UTC", "Europe/Berlin"):
         kinds += [_stamp(unit, unit, zone, zone, instants(unit)) for unit in ("s", "ms", "us", "ns")]
@@ -181,13 +175,10 @@ _UNIT_PAIRS = [("us", "ms", "ms"), ("ms", "us", "ms"), ("us", "ns", "us"), ("ns"
 
 
 def _stamp(target: str, source: str, zone: str | None, source_zone: str | None, values: Values) -> Kind:
-    units = ["s", "ms", "us", "ns"]
-    kept = "ms" if target == "s" else target  # Parquet has no seconds
-    finer = max(kept, source, key=units.index)
     name = f"timestamp[{target},{zone}]"
     if (target, zone) != (source, source_zone):
         name += f"<-[{source},{source_zone}]"
-    return Kind(name, pa.timestamp(target, zone), pa.timestamp(source, source_zone), pa.timestamp(finer, zone), values)
+    return Kind(name, pa.timestamp(target, zone), pa.timestamp(source, source_zone), values)
 
 
 def _floats_and_flags() -> list[Kind]:
@@ -197,8 +188,8 @@ def _floats_and_flags() -> list[Kind]:
         _same("float16", half, floats(16)),
         _same("float32", single, floats(32)),
         _same("float64", double, floats(64)),
-        Kind("float64<-float32", double, single, double, floats(32)),
-        Kind("float32<-float64", single, double, double, floats(32)),
+        Kind("float64<-float32", double, single, floats(32)),
+        Kind("float32<-float64", single, double, floats(32)),
     ]
 
 
@@ -260,17 +251,17 @@ _VALUES: list[tuple[str, pa.DataType, Values]] = [
 _WIDE_POINT = pa.struct([pa.field("x", pa.int64()), pa.field("label", pa.large_string())])
 _WIDENED_POINT = pa.struct([pa.field("x", pa.int64()), pa.field("label", pa.string())])
 _MIXED = [
-    Kind("null<-int64", pa.null(), pa.int64(), pa.int64(), st.none()),
-    Kind("int64<-null", pa.int64(), pa.null(), pa.int64(), st.none()),
-    Kind("struct<-wider struct", _POINT, _WIDE_POINT, _WIDENED_POINT, _POINTS),
-    Kind("struct<-narrower struct", _WIDENED_POINT, _POINT, _WIDENED_POINT, _POINTS),
-    Kind("list<-wider list", pa.list_(pa.int32()), pa.list_(pa.int64()), pa.list_(pa.int64()), st.lists(_INT32)),
+    Kind("null<-int64", pa.null(), pa.int64(), st.none()),
+    Kind("int64<-null", pa.int64(), pa.null(), st.none()),
+    Kind("struct<-wider struct", _POINT, _WIDE_POINT, _POINTS),
+    Kind("struct<-narrower struct", _WIDENED_POINT, _POINT, _POINTS),
+    Kind("list<-wider list", pa.list_(pa.int32()), pa.list_(pa.int64()), st.lists(_INT32)),
     Kind(
-        "list<-large list", pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string()),
+        "list<-large list", pa.list_(pa.string()), pa.large_list(pa.large_string()),
         st.lists(_TEXT, max_size=3),
     ),
-    Kind("time64[us]<-time32[ms]", pa.time64("us"), pa.time32("ms"), pa.time64("us"), st.just(dt.time(1, 2, 3, 4000))),
-    Kind("time32[ms]<-time64[us]", pa.time32("ms"), pa.time64("us"), pa.time64("us"), st.just(dt.time(1, 2, 3, 4000))),
+    Kind("time64[us]<-time32[ms]", pa.time64("us"), pa.time32("ms"), st.just(dt.time(1, 2, 3, 4000))),
+    Kind("time32[ms]<-time64[us]", pa.time32("ms"), pa.time64("us"), st.just(dt.time(1, 2, 3, 4000))),
 ]  # fmt: skip
 VALUE_KINDS = {name: _same(name, type_, values) for name, type_, values in _VALUES if can_store(type_)}
 VALUE_KINDS |= {kind.name: kind for kind in [*_MIXED, *KEY_KINDS.values()] if "<-" in kind.name}

@@ -23,7 +23,7 @@ _OPERATIONS = {
     "read: columns, filters, what counts as data": ("test_read_examples", "test_text_filters"),
     "merge: every strategy": ("test_merge_examples",),
     "every verb: columns, keys, orders and sequences of every type": ("test_types",),
-    "merge: types and columns": ("test_schema_examples",),
+    "merge: types and columns": ("test_schema_examples", "test_stored_types"),
     "merge: partitions": ("test_partition_examples",),
     "merge: pruning": ("test_pruning_examples",),
     "delete, update, conditions of merges, change feeds": (

@@ -114,13 +114,16 @@ def test_the_sequence_is_a_column_only_if_it_is_listed(io: Any, tmp_path: Path) 
     assert "op" not in io.read_parquet(str(path)).column_names
 
 
-def test_a_wider_sequence_widens_the_history(io: Any, tmp_path: Path) -> None:
+def test_a_wider_sequence_widens_the_history_only_where_asked(io: Any, tmp_path: Path) -> None:
     path = tmp_path / "d"
     narrow = feed((1, "a", 10), (1, "b", 20))
     narrow = narrow.set_column(3, "lsn", narrow["lsn"].cast(pa.int32()))
     io.apply_changes(narrow, str(path), **OPTIONS)
     assert io.read_parquet(str(path)).schema.field("valid_to").type == pa.int32()
-    apply(io, path, (1, "c", 2**40))
+    with pytest.raises(SchemaMismatchError, match=r"1099511627776 of column 'lsn' .* source row 1, .*widen"):
+        apply(io, path, (1, "c", 30), (1, "c", 2**40))
+    assert io.read_parquet(str(path)).schema.field("valid_to").type == pa.int32()
+    apply(io, path, (1, "c", 2**40), schema_mode="widen")
     assert io.read_parquet(str(path)).schema.field("valid_to").type == pa.int64()
     assert rows(io, path) == [(1, "a", 10, 20), (1, "b", 20, 2**40), (1, "c", 2**40, None)]
 

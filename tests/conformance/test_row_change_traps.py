@@ -117,10 +117,11 @@ def test_sequences_are_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path,
     late = known.cast(wide)[0].as_py()
     source = numbers([1, 2], "new", lsn=pa.array([new, late], wide))
     if call == "merge":
-        options = {"strategy": "upsert", "key_columns": "id", "newer_by": "lsn"}
+        options = {"strategy": "upsert", "key_columns": "id", "newer_by": "lsn", "schema_mode": "widen"}
         result = io.merge(source, str(tmp_path / "d"), **options)
     else:
-        result = io.apply_changes(source, str(tmp_path / "d"), key_columns="id", sequence_by="lsn")
+        options = {"key_columns": "id", "sequence_by": "lsn", "schema_mode": "widen"}
+        result = io.apply_changes(source, str(tmp_path / "d"), **options)
     assert (result.updated, result.stale) == (1, 1)
     assert look(tmp_path / "d") == [(1, "new"), (2, "old")]
 
@@ -131,7 +132,7 @@ def test_a_scope_is_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path, na
     put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=pa.array(old, narrow)))
     source = numbers([1], "new", n=pa.array([new], wide))
     scope = "n > TIMESTAMP '1970-01-01 00:00:02'" if name == "timestamps" else "n > 2"
-    options = {"strategy": "full_merge", "key_columns": "id", "scope": scope}
+    options = {"strategy": "full_merge", "key_columns": "id", "scope": scope, "schema_mode": "widen"}
     result = io.merge(source, str(tmp_path / "d"), **options)
     assert (result.updated, result.deleted) == (1, 1)
     outside = numbers([1], "out", n=pa.array([old[0]], narrow).cast(wide))

@@ -41,13 +41,14 @@ def test_a_wider_source_promotes_every_file_in_one_commit(io: Any, tmp_path: Pat
         put(tmp_path / "d" / f"{i}.parquet", table, row_group_size=1, compression="zstd")
     put(tmp_path / "d" / "empty.parquet", small.empty_table())
     source = pa.table({"key": [0, 7], "value": [0, 0]}, schema=wide)
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["key"])
+    widen: dict[str, Any] = {"strategy": "upsert", "key_columns": ["key"], "schema_mode": "widen"}
+    result = io.merge(source, str(tmp_path / "d"), **widen)
     assert (result.inserted, result.updated, result.unchanged, result.total) == (1, 1, 1, 4)
     assert {schema.field(column).type for schema in schemas(tmp_path / "d")} == {pa.int64()}
     assert look(tmp_path / "d", "key", "value") == [(0, 0), (1, 0), (2, 0), (7, 0)]
     assert pq.read_metadata(tmp_path / "d" / "2.parquet").row_group(0).column(0).compression == "ZSTD"
     before = tree_of(tmp_path)
-    io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["key"])
+    io.merge(source, str(tmp_path / "d"), **widen)
     assert tree_of(tmp_path) == before
 
 
@@ -58,7 +59,7 @@ def test_a_value_that_does_not_fit_the_wider_type(io: Any, tmp_path: Path) -> No
     before = tree_of(tmp_path / "d")
     source = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))})
     with pytest.raises(SchemaMismatchError, match="at"):
-        io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
+        io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"], schema_mode="widen")
     assert tree_of(tmp_path / "d") == before
     assert not [path for path in tree_of(tmp_path) if "staging" in path]
 

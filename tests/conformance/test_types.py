@@ -55,14 +55,14 @@ def _live(io: Any, folder: Path, given: Given) -> None:
     for ids in ([4, 0, 2], [3, 1]):
         io.write_dataset(rows(given, ids, "target", n=[0] * len(ids)), path)
     first = rows_of(rows(given, range(5), "target", n=[0] * 5))
-    check_rows(io, folder, first, "target")
+    check_rows(io, folder, first)
     version = io.keep_history(path)
 
     source = rows(given, [3, 4, 5, 6], "source", n=[1] * 4)
     result = io.merge(source, path, **upsert)
     assert (result.inserted, result.updated) == (2, 2)
     after = [*first[:3], *rows_of(source)]
-    check_rows(io, folder, after, "stored")
+    check_rows(io, folder, after)
     before = tree_of(folder)
     assert io.merge(source, path, **upsert).unchanged == 4
     assert tree_of(folder) == before, "the same merge again wrote something"
@@ -70,24 +70,24 @@ def _live(io: Any, folder: Path, given: Given) -> None:
     io.update(path, set={"n": "n + 5"}, where="id IN (1, 5)")
     io.delete(path, where="id = 2")
     after = [row | {"n": row["n"] + 5 * (row["id"] in (1, 5))} for row in after if row["id"] != 2]
-    check_rows(io, folder, after, "stored")
+    check_rows(io, folder, after)
     more = rows(given, [0, 6], "source", n=[9, 9])
     io.write_dataset(more, path)
     io.deduplicate_parquet_dataset(path, "id", "n")
     after = [*(row for row in after if row["id"] not in (0, 6)), *rows_of(more)]
-    check_rows(io, folder, after, "stored")
+    check_rows(io, folder, after)
     io.compact_parquet_dataset(path, target_rows_per_file=100)
-    check_rows(io, folder, after, "stored")
+    check_rows(io, folder, after)
     io.optimize_parquet_dataset(path, "id", target_rows_per_file=3)
-    check_rows(io, folder, after, "stored")
+    check_rows(io, folder, after)
     more = rows(given, [7], "source", n=[2])
     io.write_dataset(more, path, mode="overwrite", replace_where="id > 4")
     feed = rows(given, [1, 3], "source", n=[50, 51])
     io.apply_changes(feed, path, key_columns="id", sequence_by="n")
     after = [*(row for row in after if row["id"] in (0, 4)), *rows_of(more), *rows_of(feed)]
-    check_rows(io, folder, after, "stored")
+    check_rows(io, folder, after)
     io.restore(path, version=version)
-    check_rows(io, folder, first, "target")
+    check_rows(io, folder, first)
 
     history: dict[str, Any] = {"key_columns": "id", "sequence_by": "lsn", "scd_type": 2}
     for lsn, numbers in enumerate(([0, 1], [0, 1], [2, 3])):
@@ -99,13 +99,13 @@ def _live(io: Any, folder: Path, given: Given) -> None:
         assert {name: found[key][name] for name in row} == row
 
 
-def check_rows(io: Any, folder: Path, expected: list[oracle.Row], side: str) -> None:
-    """Our reader and DuckDB read the rows; every file has the types."""
+def check_rows(io: Any, folder: Path, expected: list[oracle.Row]) -> None:
+    """Our reader and DuckDB read the rows; every file has the types of the first ones."""
     table, files = io.read_parquet(str(folder)), data_files(folder)
     assert bag(rows_of(table)) == bag(expected)
     for name, kind in VALUE_KINDS.items():
-        wanted = kind.stored if side == "stored" else on_disk(kind.target)
-        assert {spelled(pq.read_schema(path).field(name).type) for path in files} == {spelled(wanted)}, name
+        wanted = spelled(on_disk(kind.target))
+        assert {spelled(pq.read_schema(path).field(name).type) for path in files} == {wanted}, name
     columns = [name for name in table.column_names if name not in unreadable_by_duckdb(table.schema)]
     assert bag(duckdb_rows(files, columns)) == bag({name: row[name] for name in columns} for row in expected)
 

@@ -11,6 +11,7 @@ import typer
 from fsspeckit.common.choices import (
     DEFAULT_STRATEGY,
     Curve,
+    EvolveFiles,
     NullKeys,
     OnDuplicate,
     PartitionMove,
@@ -90,7 +91,16 @@ Duplicates = Annotated[
 NullsInKeys = Annotated[
     NullKeys, typer.Option("--null-keys", help="match: null equals null in key columns; error: raise.")
 ]
-Evolution = Annotated[SchemaMode, typer.Option("--schema-mode", help="evolve adds new columns of SRC to the dataset.")]
+Evolution = Annotated[
+    SchemaMode,
+    typer.Option(
+        "--schema-mode", help="strict keeps all types, widen takes wider types of SRC, evolve adds columns too."
+    ),
+]
+EvolvedFiles = Annotated[
+    EvolveFiles | None,
+    typer.Option("--evolve-files", help="Files that get new columns or wider types: those that change anyway, or all."),
+]
 Moves = Annotated[
     PartitionMove,
     typer.Option("--partition-move", help="A key that exists in another partition: raise, do not search, or move it."),
@@ -240,6 +250,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "on_duplicate_source": (Duplicates, "error"),
         "null_keys": (NullsInKeys, "error"),
         "schema_mode": (Evolution, "strict"),
+        "evolve_files": (EvolvedFiles, None),
         "update_columns": (UpdateColumns, []),
         "delete_when": (DeleteWhen, None),
         "update_when": (UpdateWhen, None),
@@ -260,6 +271,8 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "scd_type": (ScdType, 1),
         "tombstones": (Tombstones, "7d"),
         "partition_by": (PartitionBy, []),
+        "schema_mode": (Evolution, "strict"),
+        "evolve_files": (EvolvedFiles, None),
     },
     "delete": {"where": (Where, REQUIRED), "erase_history": (EraseHistory, False), **_REWRITING},
     "update": {"set": (Assignments, REQUIRED), "where": (Where, REQUIRED), **_REWRITING},

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as pat
 
@@ -17,10 +19,14 @@ from fsspeckit.common.categories import has_categories, in_categories
 from fsspeckit.common.choices import SchemaMode
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.inference import opt_dtype
-from fsspeckit.common.types import common_type, list_like, same_storage
+from fsspeckit.common.types import common_type, list_like, same_storage, stored_type
+
+_CHECKED_ROWS = 262_144
+_SHOWN = 80
 
 __all__ = [
     "cast_schema",
+    "check_fit",
     "common_type",
     "convert_large_types_to_normal",
     "opt_dtype",
@@ -79,6 +85,98 @@ def cast_schema(
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def check_fit(
+    column: pa.ChunkedArray,
+    field: pa.Field,
+    *,
+    operation: str,
+    path: str,
+    rows: Sequence[int] | npt.NDArray[np.int64] | None = None,
+) -> None:
+    """Raise if a value of a source column cannot be stored in a column without loss.
+
+    Args:
+        column: The values.
+        field: The stored column.
+        operation: The operation, for errors.
+        path: The dataset, for errors.
+        rows: The numbers of the source rows, counted from 0, if they are not the positions in ``column``.
+
+    Raises:
+        SchemaMismatchError: It names the column, the first such value and its row.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> column = pa.chunked_array([[1, 300]])
+        >>> try:
+        ...     check_fit(column, pa.field("n", pa.int8()), operation="merge", path="lake/events")
+        ... except SchemaMismatchError as error:
+        ...     print(str(error).partition(". ")[0])
+        merge of lake/events: the value 300 of column 'n' (int64) in source row 1, counted from 0, cannot be stored as int8 without loss: Integer value 300 not in range: -128 to 127
+    """  # noqa: E501 - the message is one line
+    for start in range(0, len(column), _CHECKED_ROWS):
+        part = column.slice(start, _CHECKED_ROWS)
+        if (reason := _misfit(part, field)) is None:
+            continue
+        at = _first_misfit(part, field)
+        where, single = _where(operation, path), _misfit(part.slice(at, 1), field)
+        if single is None:  # only many values together do not fit, such as those of a dictionary with few codes
+            raise SchemaMismatchError(
+                f"{where}: column {field.name!r} cannot be cast from {column.type} to {field.type} without loss: "
+                f"{reason}. Cast it before if the loss is intended."
+            )
+        number = start + at if rows is None else int(rows[start + at])
+        raise _misfit_error(where, part[at], field, number, single)
+
+
+def _first_misfit(column: pa.ChunkedArray, field: pa.Field) -> int:
+    """Return the position of the first value that does not fit."""
+    low, high = 0, len(column)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _misfit(column.slice(low, middle - low), field) is None else (low, middle)
+    return low
+
+
+def _misfit_error(where: str, value: pa.Scalar, field: pa.Field, row: int, reason: str) -> SchemaMismatchError:
+    if not value.is_valid and not field.nullable:
+        return SchemaMismatchError(
+            f"{where}: column {field.name!r} must not be null but contains nulls, first in source row {row:,}, counted "
+            "from 0. Nothing was changed. Fill or drop these rows first."
+        )
+    may_widen = not has_categories(field) and common_type(field.type, value.type) not in (None, field.type)
+    remedy = 'or widen the column with schema_mode="widen"' if may_widen else "or leave it out"
+    return SchemaMismatchError(
+        f"{where}: the value {_shown(value)} of column {field.name!r} ({value.type}) in source row {row:,}, counted "
+        f"from 0, cannot be stored as {field.type} without loss: {reason.rstrip('.')}. Nothing was changed. "
+        f"Correct the row, {remedy}."
+    )
+
+
+def _misfit(column: pa.ChunkedArray, field: pa.Field) -> str | None:
+    """Return why a value does not fit, or None if all do."""
+    if column.null_count and not field.nullable:
+        return "the column must not be null"
+    if column.type.equals(field.type) and not has_categories(field):
+        return None
+    try:
+        if has_categories(field):
+            in_categories(column, field, "")
+        for chunk in () if has_categories(field) else column.chunks:
+            exact_cast(chunk, field.type, fill_missing=True)
+    except pa.ArrowException as error:
+        return str(error)
+    return None
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        text = repr(value.as_py()) if not pat.is_temporal(value.type) else str(value.as_py())
+    except (ValueError, OverflowError):  # Python has no such time
+        text = str(value.cast(pa.string()).as_py())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
 def reconcile(
     target: pa.Schema,
     source: pa.Schema,
@@ -87,44 +185,47 @@ def reconcile(
     operation: str = "merge",
     path: str = "",
     remedy: str = "Use the same columns in the source.",
+    partial: bool = False,
 ) -> pa.Schema:
-    """Return the schema of a target after a source is merged into it.
+    """Return the schema of a target after rows of a source are stored in it.
 
-    Column order, metadata and nullability of the target stay; each type becomes the lossless common type. Numbers
-    without a common type (`uint64` into `int64`) keep the type of the target, and `cast_schema` then checks the values.
+    Column order, metadata and nullability of the target stay. With "strict" its types stay too; otherwise each becomes
+    the lossless common type, except for numbers that have none (`uint64` into `int64`). `cast_schema` then checks that
+    the values fit the types that stay.
 
     Args:
         target: Schema of the dataset.
         source: Schema of the source rows.
-        mode: "strict" requires the same columns on both sides; "evolve" appends new columns and allows the source to
-            lack nullable ones.
+        mode: "strict" and "widen" require the same columns on both sides; "evolve" appends new columns and allows the
+            source to lack nullable ones.
         operation: The operation, for errors.
         path: The dataset, for errors.
         remedy: What to do if the columns differ, for errors.
+        partial: Whether the source may lack nullable columns in every mode.
 
     Raises:
-        SchemaMismatchError: Columns differ, types have no lossless common type, or a new column or field differs from
-            another one only in case.
+        SchemaMismatchError: Columns differ, values of one type cannot be stored as the other, or a new column or field
+            differs from another one only in case.
 
     Examples:
         >>> import pyarrow as pa
         >>> old = pa.schema([("id", pa.int32()), ("name", pa.string())])
-        >>> reconcile(old, pa.schema([("name", pa.string_view()), ("id", pa.int64())])).types
-        [DataType(int64), DataType(string)]
+        >>> new = pa.schema([("name", pa.string_view()), ("id", pa.int64())])
+        >>> reconcile(old, new).types, reconcile(old, new, mode="widen").types
+        ([DataType(int32), DataType(string)], [DataType(int64), DataType(string)])
     """
     where = _where(operation, path)
     _refuse_duplicates(target, where)
     _refuse_duplicates(source, where)
-    _check_columns(target, source, mode, where, remedy)
-    evolve = mode == "evolve"
+    _check_columns(target, source, where, remedy, may_add=mode == "evolve", may_lack=partial or mode == "evolve")
     fields, conflicts = [], []
     for field in target:
         if source.get_field_index(field.name) < 0:
             fields.append(field)
             continue
-        joined = common_type(field.type, source.field(field.name).type, evolve=evolve, checked=True)
+        source_type = source.field(field.name).type
+        joined = _type_after(field.type, source_type, mode)
         if joined is None:
-            source_type = source.field(field.name).type
             conflicts.append(f"{field.name!r} is {field.type} in the target and {source_type} in the source")
         else:
             fields.append(field.with_type(joined))
@@ -135,6 +236,12 @@ def reconcile(
     fields.extend(field.with_nullable(True) for field in source if target.get_field_index(field.name) < 0)
     refuse_case_twins(target, fields, where)
     return pa.schema(fields, metadata=target.metadata)
+
+
+def _type_after(target: pa.DataType, source: pa.DataType, mode: SchemaMode) -> pa.DataType | None:
+    if mode == "strict":
+        return stored_type(target, source)
+    return common_type(target, source, evolve=mode == "evolve", checked=True)
 
 
 def refuse_case_twins(before: Iterable[pa.Field], after: Iterable[pa.Field], where: str) -> None:
@@ -272,11 +379,13 @@ def _cast_column(table: pa.Table, field: pa.Field, fill_missing: bool, where: st
     return pa.chunked_array(chunks, type=field.type)
 
 
-def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where: str, remedy: str) -> None:
+def _check_columns(
+    target: pa.Schema, source: pa.Schema, where: str, remedy: str, *, may_add: bool, may_lack: bool
+) -> None:
     missing = [field for field in target if source.get_field_index(field.name) < 0]
     extra = [name for name in source.names if target.get_field_index(name) < 0]
     both = f"Target columns: {target.names}; source columns: {source.names}."
-    if mode == "strict" and (missing or extra):
+    if (missing and not may_lack) or (extra and not may_add):
         raise SchemaMismatchError(
             f"{where}: the columns of the source differ: missing {[field.name for field in missing]}, additional "
             f"{extra}. {both} {remedy}"

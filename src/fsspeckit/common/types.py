@@ -23,6 +23,7 @@ class _Rules:
     evolve: bool = False  # structs may add or lack fields
     loosen: bool = False  # a nested field is nullable if it is nullable on either side
     checked: bool = False  # the caller checks values, so numbers without a common type get one
+    keep: bool = False  # the type of the target stays, where its values can be compared with those of the source
 
 
 def common_type(
@@ -55,6 +56,44 @@ def common_type(
         True
     """
     return _common(target, source, _Rules(evolve, loosen, checked))
+
+
+def stored_type(target: pa.DataType, source: pa.DataType, *, evolve: bool = False) -> pa.DataType | None:
+    """Return the type of a stored column that gets values of another type, or None if these cannot be converted.
+
+    It is the type of the column. Only a dictionary may get wider codes, and with `evolve` a struct more fields. The
+    caller must check the values (`cast_schema` does).
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> stored_type(pa.timestamp("us"), pa.timestamp("ns"))
+        TimestampType(timestamp[us])
+        >>> stored_type(pa.int32(), pa.string()) is None
+        True
+    """
+    return _common(target, source, _Rules(evolve=evolve, checked=True, keep=True))
+
+
+def key_compare_type(target: pa.DataType, source: pa.DataType) -> tuple[pa.DataType, bool]:
+    """Return the type in which keys of two types that can be stored as the first are compared, and if they may not fit.
+
+    All integers fit a decimal. Without a lossless common type it is the type of the target, which the values must fit,
+    and so it is for times: the years of a dataset can be beyond the range of a finer unit.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> key_compare_type(pa.int64(), pa.decimal128(5, 2))
+        (Decimal128Type(decimal128(21, 2)), False)
+        >>> key_compare_type(pa.int64(), pa.float64())
+        (DataType(int64), True)
+    """
+    a, b = unwrapped(target), unwrapped(source)
+    if pat.is_temporal(a) and a != b:
+        return a, True
+    common = common_type(a, b)
+    if common is None and pat.is_integer(a) and pat.is_integer(b):
+        common = pa.decimal128(20, 0)
+    return (common, False) if common is not None else (common_type(a, b, checked=True) or a, True)
 
 
 def same_storage(a: pa.DataType, b: pa.DataType) -> bool:
@@ -154,14 +193,18 @@ def _common(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataT
     if target.equals(source) or pat.is_null(source):
         return target
     if pat.is_null(target):
-        return source
+        return target if rules.keep else source
     if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
         return target if rules.checked and converts_extension(target, source) else None
     if unwrapped(target) is not target or unwrapped(source) is not source:
         return _common_encoded(target, source, rules)
     if is_number(target) and is_number(source):
-        return _common_number(target, source, rules)
-    return _common_time(target, source) or _common_bytes(target, source) or _common_nested(target, source, rules)
+        common = _common_number(target, source, rules)
+    else:
+        common = _common_time(target, source) or _common_bytes(target, source)
+    if common is None:
+        return _common_nested(target, source, rules)
+    return target if rules.keep else common
 
 
 def _common_encoded(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
@@ -281,7 +324,7 @@ def _common_list(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.
     value = _common_field(target.value_field, source.value_field, rules)
     if value is None:
         return None
-    if not pat.is_fixed_size_list(target):
+    if rules.keep or not pat.is_fixed_size_list(target):
         return list_like(target, value)
     if not pat.is_fixed_size_list(source):
         return list_like(source, value)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Literal, Self, cast, get_args
 
+from fsspeckit.common.choices import EvolveFiles
 from fsspeckit.common.documents import Node
 from fsspeckit.common.text import counted
 from fsspeckit.core.model import Action, PlanEntry, Task
@@ -39,6 +40,32 @@ class MergeFileMetadata:
     row_count: int
     operation: FileOperation
     size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A column of a dataset that is added or gets a wider type.
+
+    Attributes:
+        change: What happens.
+        old: The type before; empty for a new column.
+        new: The type after.
+        files: Whether all files get it, or only those that change anyway.
+    """
+
+    column: str
+    change: Literal["added", "widened"]
+    old: str
+    new: str
+    files: EvolveFiles
+
+    def __str__(self) -> str:
+        what = f"{self.new} is new" if self.change == "added" else f"{self.old} -> {self.new}"
+        return f"{self.column} {what}, in {'all' if self.files == 'all' else 'changed'} files"
+
+
+def _schema_lines(changes: Sequence[SchemaChange]) -> list[tuple[str, str]]:
+    return [("schema", str(change)) for change in changes]
 
 
 class _MergeView(ResultView):
@@ -82,6 +109,7 @@ class MergeResult(_MergeView):
     stale: int = 0
     moved: int = 0
     operation: RowOperation = "merge"
+    schema_changes: list[SchemaChange] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -102,6 +130,7 @@ class MergeResult(_MergeView):
         return [
             ("strategy", self.strategy) if is_merge else ("operation", f"{self.operation}{detail}"),
             *self._count_lines(),
+            *_schema_lines(self.schema_changes),
             ("files", self._file_counts()),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
         ]
@@ -177,6 +206,7 @@ class MergePlan(_MergeView):
     digest: str = field(default="", repr=False)
     settings: tuple[str, ...] = field(default=(), compare=False)
     """Names of the settings of the engine that configure the storage."""
+    schema_changes: list[SchemaChange] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -200,7 +230,7 @@ class MergePlan(_MergeView):
     @classmethod
     def from_node(cls, node: Node) -> Self:
         """Return the plan from a part of a document."""
-        node.only((*_PLANNED, "share_limit", "total", "dry_run", "entries"))
+        node.only((*_PLANNED, "share_limit", "total", "dry_run", "schema_changes", "entries"))
         texts = {name: node[name].text() for name in ("strategy", "path", "source_route", "digest")}
         counts = {name: node[name].count() for name in _COUNTS}
         operation = cast("RowOperation", node["operation"].choice(get_args(RowOperation)))
@@ -208,7 +238,8 @@ class MergePlan(_MergeView):
         known = node.keys()
         limit = node["share_limit"].count() if "share_limit" in known else None
         settings = tuple(node["settings"].each(Node.text)) if "settings" in known else ()
-        used = {"share_limit": limit, "settings": settings}
+        changes = list(node["schema_changes"].each(_schema_change)) if "schema_changes" in known else []
+        used = {"share_limit": limit, "settings": settings, "schema_changes": changes}
         plan = cls(**texts, **counts, **used, entries=entries, operation=operation)  # type: ignore[arg-type]
         if plan.total < 0:
             raise node["deleted"].refuse("is more than the dataset has rows")
@@ -221,7 +252,7 @@ class MergePlan(_MergeView):
 
     def _names(self) -> tuple[str, ...]:
         limit = () if self.share_limit is None else ("share_limit",)
-        return (*_PLANNED, *limit, "total", "dry_run", "entries")
+        return (*_PLANNED, *limit, "total", "dry_run", "schema_changes", "entries")
 
     def count(self, action: str) -> int:
         """Return the number of files with the given action."""
@@ -236,6 +267,7 @@ class MergePlan(_MergeView):
             ("plan", f"{title} {self.path}"),
             *self._count_lines(f" (by {self.source_route})"),
             *([] if self.share_limit is None else [("share limit", f"{self.share_limit:,} bytes")]),
+            *_schema_lines(self.schema_changes),
             ("files", _file_counts(self.operation, actions)),
             *([("settings", ", ".join(self.settings))] if self.settings else []),
         ]
@@ -341,6 +373,16 @@ def _entry(node: Node) -> PlanEntry:
         updated=node["updated"].count(),
         deleted=node["deleted"].count(),
         stamp=node["stamp"].text(),
+    )
+
+
+def _schema_change(node: Node) -> SchemaChange:
+    return SchemaChange(
+        column=node["column"].text(),
+        change=cast("Literal['added', 'widened']", node["change"].choice(("added", "widened"))),
+        old=node["old"].text(),
+        new=node["new"].text(),
+        files=cast("EvolveFiles", node["files"].choice(get_args(EvolveFiles))),
     )
 
 

@@ -17,6 +17,7 @@ from fsspeckit.common.choices import (
     DEFAULT_PUBLISH,
     DEFAULT_RETRIES,
     DEFAULT_STRATEGY,
+    EvolveFiles,
     NullKeys,
     OnDuplicate,
     PartitionMove,
@@ -92,6 +93,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
         on_duplicate_source: OnDuplicate = "error",
         null_keys: NullKeys = "error",
         schema_mode: SchemaMode = "strict",
+        evolve_files: EvolveFiles | None = None,
         skip_unchanged: bool = True,
         partition_move: PartitionMove = "check",
         update_columns: Columns | None = None,
@@ -124,8 +126,13 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
             on_duplicate_source: What to do if a key occurs twice in the source: ``"error"``, or keep the ``"first"``
                 or ``"last"`` row.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL.
-            schema_mode: ``"evolve"`` adds new columns; a column that the source lacks keeps its value in matched rows
-                and is null in inserted ones.
+            schema_mode: ``"strict"`` keeps the columns and types of the dataset; a source value that cannot be
+                converted without loss is an error. ``"widen"`` gives a column the common type of dataset and source.
+                ``"evolve"`` also adds new columns; a column that the source lacks keeps its value in matched rows and
+                is null in inserted ones.
+            evolve_files: Which files get a new column or a wider type: ``"touched"``, those that change anyway, or
+                ``"all"``. By default all files, if at most 1 GB of files without a changed row is rewritten; else it is
+                an error.
             skip_unchanged: Do not rewrite a file if its matched rows equal the source rows.
             partition_move: What to do with a key that exists in another partition, and not in that of the source row:
                 ``"check"`` raises an error, ``"move"`` moves the row, ``"unchecked"`` does not search for such keys.
@@ -169,6 +176,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
             on_duplicate_source=on_duplicate_source,
             null_keys=null_keys,
             schema_mode=schema_mode,
+            evolve_files=evolve_files,
             skip_unchanged=skip_unchanged,
             partition_move=partition_move,
             options=WriteOptions(compression, max_rows_per_file, row_group_size, batch_rows, parse_bytes(memory_limit)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsspeckit.common.choices import DEFAULT_RETRIES
+from fsspeckit.common.choices import DEFAULT_RETRIES, EvolveFiles, SchemaMode
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
@@ -45,6 +45,8 @@ class RowChanges:
         scd_type: int = 1,
         tombstones: Duration | None = "7d",
         partition_by: Columns | None = None,
+        schema_mode: SchemaMode = "strict",
+        evolve_files: EvolveFiles | None = None,
         progress: Progress = None,
         dry_run: bool = False,
         plan: MergePlan | None = None,
@@ -77,6 +79,8 @@ class RowChanges:
             tombstones: With ``scd_type=1``, for how long deleted keys are kept, such as ``"7d"``. ``None`` keeps none,
                 and removes those that are there. The oldest beyond 10 million are removed.
             partition_by: Partition columns of a new dataset. A row whose partition value changes is moved.
+            schema_mode: As for `merge`.
+            evolve_files: As for `merge`.
             progress: As for `merge`.
             dry_run: Return the plan with exact counts and write nothing.
             plan: As for `merge`.
@@ -120,6 +124,8 @@ class RowChanges:
                 except_columns=column_names(except_columns) or (),
                 ignore_null_updates=ignore_null_updates,
                 partition_by=column_names(partition_by),
+                schema_mode=schema_mode,
+                evolve_files=evolve_files,
             )
             return apply_history(
                 self.engine, given, place, history, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
@@ -135,6 +141,8 @@ class RowChanges:
             columns=column_names(columns),
             except_columns=column_names(except_columns) or (),
             ignore_null_updates=ignore_null_updates,
+            schema_mode=schema_mode,
+            evolve_files=evolve_files,
             tombstones=0 if tombstones in (None, "0") else parse_duration("tombstones", tombstones),
             operation="apply_changes",
         )

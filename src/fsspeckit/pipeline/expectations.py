@@ -143,4 +143,4 @@ def set_aside(io: SparkDatasetIO, place: Place, rows: DataFrame) -> None:
         io.write_dataset(rows, path)
     except SchemaMismatchError:
         # A new id matches no row, so all rows are inserted, and old files get the new columns in the same commit.
-        io.merge(rows, path, strategy="insert", key_columns=ROW, schema_mode="evolve")
+        io.merge(rows, path, strategy="insert", key_columns=ROW, schema_mode="evolve", evolve_files="touched")

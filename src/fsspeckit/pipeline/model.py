@@ -14,6 +14,7 @@ from fsspeckit.common.choices import (
     DEFAULT_STRATEGY,
     Codec,
     Curve,
+    EvolveFiles,
     NullKeys,
     OnDuplicate,
     PartitionMove,
@@ -157,6 +158,7 @@ class Merge(Step, Layout, Expecting):
     on_duplicate_source: OnDuplicate = "error"
     null_keys: NullKeys = "error"
     schema_mode: SchemaMode = "strict"
+    evolve_files: EvolveFiles | None = None
     update_columns: Columns | None = Field(None, description="Columns that matched rows get; by default all")
     delete_when: Expression | None = Field(None, description="Source rows that delete their key")
     update_when: Expression | None = Field(None, description="Matched rows to update, by source. and target. columns")
@@ -193,6 +195,8 @@ class ApplyChanges(Step, Expecting):
     scd_type: Literal[1, 2] = Field(1, description="1 keeps the newest row of each key, 2 the history of each key")
     tombstones: str = Field("7d", description="How long deleted keys are kept to drop late changes; '0' for none")
     partition_by: list[str] | None = None
+    schema_mode: SchemaMode = "strict"
+    evolve_files: EvolveFiles | None = None
     checks: Checks | None = None
     retries: Retries = DEFAULT_RETRIES
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from fsspeckit.common.errors import ColumnNameError, FsspeckitError, SchemaMismatchError
+from fsspeckit.common.schema import reconcile
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.grammar import near_names
 from fsspeckit.core.values.history import HISTORY_COLUMNS
@@ -67,8 +68,8 @@ def result_columns(step: Writer, rows: pa.Schema, known: pa.Schema | None) -> pa
     rows = _feed_columns(step, rows) if isinstance(step, ApplyChanges) else rows
     if known is None or _replaces(step):
         return rows
-    added = [field for field in rows if field.name not in known.names]
-    return pa.schema([*known, *added]) if getattr(step, "schema_mode", None) == "evolve" else known
+    mode = getattr(step, "schema_mode", "strict")
+    return known if mode == "strict" else reconcile(known, rows, mode="evolve")
 
 
 def _feed_columns(step: ApplyChanges, rows: pa.Schema) -> pa.Schema:

@@ -71,11 +71,16 @@ def test_types_that_spark_lacks_stay_those_of_the_dataset(io, tmp_path):
     io.write_dataset(one_more.where("false"), str(path), mode="append")
 
 
-def test_values_that_do_not_fit_promote_the_dataset(io, spark, tmp_path):
-    path = str(tmp_path / "d")
+@pytest.mark.parametrize("share_limit", [None, 0], ids=["shared", "exchanged"])
+def test_values_that_do_not_fit_promote_the_dataset_only_where_asked(spark, tmp_path, share_limit):
+    io, path = SparkDatasetIO(spark, share_limit=share_limit), str(tmp_path / "d")
     PyarrowDatasetIO().write_dataset(pa.table({"id": [1], "v": pa.array([1], pa.uint64())}), path)
+    frame = spark.range(9, numPartitions=1).selectExpr("id", "CAST(5 - id AS DECIMAL(20, 0)) AS v")
+    for call in (lambda: io.merge(frame, path, key_columns="id"), lambda: io.write_dataset(frame, path)):
+        with pytest.raises(SchemaMismatchError, match=r"'-1'\) of column 'v' .* source row 6, .* as uint64"):
+            call()
     frame = spark.sql("SELECT 1L AS id, CAST(-1 AS DECIMAL(20, 0)) AS v")
-    io.merge(frame, path, strategy="upsert", key_columns="id")
+    io.merge(frame, path, strategy="upsert", key_columns="id", schema_mode="widen")
     assert io.read_parquet(path)["v"].to_pylist() == [Decimal(-1)]
 
 

@@ -19,7 +19,7 @@ from fsspeckit.common.categories import has_categories
 from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.int96 import without_int96
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
-from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.common.schema import cast_schema, check_fit, unify_schemas
 from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
@@ -42,9 +42,10 @@ _PIECE_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TablePiece:
-    """Some columns of a part of the source rows, in memory or memory-mapped."""
+    """Some columns of a part of the source rows, in memory or memory-mapped, and the number of the first row."""
 
     table: pa.Table
+    first_row: int = 0
 
     def read(self) -> pa.Table:
         """Return the rows."""
@@ -118,7 +119,7 @@ class Source:
     def pieces(self, names: Sequence[str]) -> Sequence[Any]:
         """Return some columns in pieces that the workers of the engine can read."""
         table = self.columns(names)
-        return [TablePiece(table.slice(start, _PIECE_ROWS)) for start in range(0, self.rows, _PIECE_ROWS)]
+        return [TablePiece(table.slice(start, _PIECE_ROWS), start) for start in range(0, self.rows, _PIECE_ROWS)]
 
     def take(self, rows: range | RowNumbers, schema: pa.Schema) -> pa.Table:
         """Return the given rows with ``schema``: columns by name, cast exactly, missing columns null."""
@@ -155,18 +156,23 @@ class Source:
         operation: str,
         path: str,
         without: npt.NDArray[np.bool_] | None = None,
-        keys: Sequence[str] = (),
+        compared: pa.Schema | None = None,
     ) -> None:
         """Raise if a value does not fit its type in ``schema``. Called before the first write.
 
-        ``without`` marks rows that are not written: of these, only the values of ``keys`` are checked.
+        ``without`` marks rows that are not written, so that only their values in the columns ``compared`` must fit.
         """
-        for name in schema.names:
-            if name in self.schema.names and self._differs(schema.field(name)):
-                single, column = pa.schema([schema.field(name)]), self.columns([name])
-                written = column if without is None or name in keys else filter_rows(column, ~without)
-                for batch in written.to_batches(max_chunksize=_SPOOL_ROWS * 4):
-                    cast_schema(pa.Table.from_batches([batch]), single, operation=operation, path=path)
+        written = None if without is None else ~without
+        rows = None if written is None else np.flatnonzero(written)
+        for field in compared or ():
+            if self._differs(field):
+                check_fit(self.columns([field.name])[field.name], field, operation=operation, path=path)
+        for field in schema:
+            if field.name not in self.schema.names or not self._differs(field):
+                continue
+            column = self.columns([field.name])
+            some = column if written is None else filter_rows(column, written)
+            check_fit(some[field.name], field, operation=operation, path=path, rows=rows)
 
     def _differs(self, field: pa.Field) -> bool:
         own = self.schema.field(field.name)

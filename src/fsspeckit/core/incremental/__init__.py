@@ -297,7 +297,7 @@ def validate_partition_column_immutability(
         if missing:
             raise PartitionError(f"partition column(s) {missing} not found in the {side}. Add them to it.")
     source, target = Source(source_table.select(names)), Source(target_table.select(names))
-    schema = reconcile(target.schema, source.schema, operation="checking partition columns")
+    schema = reconcile(target.schema, source.schema, mode="widen", operation="checking partition columns")
     source.check_casts(schema, operation="checking partition columns", path="source")
     moved = np.setdiff1d(_rows_in(source, target, keys, schema), _rows_in(source, target, names, schema))
     if len(moved):
@@ -356,7 +356,7 @@ def _key_schemas(snapshot: Snapshot, keys: pa.Schema) -> MergeSchemas:
     for file in snapshot.files:
         check_keys_exist(in_files if file.rows else (), file.schema.names, f"target (file {file.path})")
     target, source = (pa.schema([schema.field(name) for name in in_files]) for schema in (snapshot.schema, keys))
-    body = reconcile(target, source, operation="matching keys", path=snapshot.root)
+    body = reconcile(target, source, mode="widen", operation="matching keys", path=snapshot.root)
     types = {field.name: field.type for field in (*keys, *body)}
     columns = tuple(KeyColumn(name, key_type(types[name], name)) for name in keys.names)
     return MergeSchemas(body, columns, tuple(name for name in snapshot.partition_columns if name in keys.names), ())

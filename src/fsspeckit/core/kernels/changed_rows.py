@@ -99,7 +99,7 @@ class ChangedRowsReader:
         self._equal_keys = frozenset(name for name in names if not _is_floating(task.schema.field(name).type))
         """Key columns in which equal keys are equal values: floats may differ in the sign of zero or in NaN bits."""
         skipped = self._columns_to_skip()
-        skips = skip_keys and len(skipped) < len(task.schema) and _selects_exactly(parquet.schema_arrow)
+        skips = skip_keys and len(skipped) < len(task.schema) and selects_exactly(parquet.schema_arrow)
         self._skipped = skipped if skips else frozenset[str]()
 
     def _columns_to_skip(self) -> frozenset[str]:
@@ -221,7 +221,7 @@ class ChangedRowsReader:
         return cast_schema(table, self._task.schema, fill_missing=True, operation="rewrite", path=path)
 
 
-def _selects_exactly(schema: pa.Schema) -> bool:
+def selects_exactly(schema: pa.Schema) -> bool:
     """Return whether pyarrow reads exactly the columns that are selected by name: a dot selects nested fields."""
     return not any(pa.types.is_nested(field.type) or "." in field.name for field in schema)
 

@@ -14,17 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import empty_table
-from fsspeckit.common.int96 import same_int96
-from fsspeckit.common.stored_types import with_marks_of
-from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows
+from fsspeckit.common.int96 import int96_columns, same_int96
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.common.stored_types import marks_of, with_marks_of
+from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows, selects_exactly
 from fsspeckit.core.model import Outcome, RewriteTask
-from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
+from fsspeckit.core.parquet.batches import fits_in_memory
+from fsspeckit.core.parquet.bytes.format_fields import empty_footer, key_values_of
+from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_copy_columns, can_splice, may_splice
 from fsspeckit.core.parquet.damage import open_file, report_damage
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import open_parquet, read_footer, with_content
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.timestamps import old_columns
-from fsspeckit.core.parquet.writer import StagedFile
+from fsspeckit.core.parquet.writer import StagedFile, stored_schema
 from fsspeckit.core.parquet.writer_options import WriterOptions, dictionary_columns, for_new_file, like_file
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import needs_wider_codes, with_wide_codes
@@ -56,6 +59,8 @@ def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | 
         if staged is None:
             return Outcome("", task.rows_out, task.file.size, reader.count_unchanged(), True)
         output = _Output(task, footer, storage, staged)
+        if task.recast and first is None and (outcome := output.copy_columns(parquet)) is not None:
+            return outcome
         outcome = output.splice(reader, first, parquet.schema_arrow.remove_metadata()) if splices else None
         if outcome is not None:
             return outcome
@@ -106,6 +111,35 @@ class _Output:
                     unchanged += change.unchanged if change else 0
                     rows += _splice_group(output, group, count, change, options)
             return Outcome(self.staged, rows, output.close(self._metadata()), unchanged, True)
+        except BaseException:
+            output.abandon()
+            raise
+
+    def copy_columns(self, parquet: pq.ParquetFile) -> Outcome | None:
+        """Write the rows with another schema: encode new columns and other types, copy the bytes of other columns.
+
+        Return ``None`` if rows change too, or if the file cannot be written like that.
+        """
+        task, new, old = self.task, stored_schema(self.task.schema), parquet.schema_arrow.remove_metadata()
+        options = self._options(empty_table(new))
+        found = can_copy_columns(self.footer, old, options, new.remove_metadata()) if _keeps_rows(task) else None
+        if found is None:
+            return None
+        origin, footer, kept = found
+        columns = _OtherColumns(parquet, pa.schema([field for field in new if field.name not in kept]), task.file.path)
+        groups = range(len(task.file.row_groups))
+        if not all(map(columns.can_read, groups)):
+            return None
+        options = self._options(columns.read(0))
+        file, sink = task.file, self.storage.open_output(self.staged)
+        output = SplicedFile(origin, file.path, open_file(self.storage, file), sink)
+        try:
+            for group in groups:
+                output.group_of_columns(group, kept, columns.read(group), new.names, options)
+            metadata = key_values_of(empty_footer(new, {"store_schema": options["store_schema"]}))
+            is_sorted = file.sort_note is not None and set(file.sort_note.columns) <= set(kept)
+            metadata |= dict(new.metadata or {}) | sort_note_metadata(file.sort_note if is_sorted else None)
+            return Outcome(self.staged, file.rows, output.close(metadata, footer), 0, True)
         except BaseException:
             output.abandon()
             raise
@@ -162,6 +196,46 @@ class _Output:
         is_sorted = note is not None and set(note.columns) <= set(self._constant_columns())
         kept = replace(note, rows=self.task.rows_out) if note is not None and is_sorted else None
         return (without_sort_note(self.footer.key_values) or {}) | sort_note_metadata(kept)
+
+
+def _keeps_rows(task: RewriteTask) -> bool:
+    """Return whether a task changes only the schema, in a way that leaves other columns as they are."""
+    options, groups = task.options, task.file.row_groups
+    if task.change.hits or task.change.drops or options.compression or options.row_group_size or options.batch_rows:
+        return False
+    if task.file.int96 or int96_columns(task.schema) or old_columns(task.file.schema):
+        return False
+    has_marks = any(marks_of(field) for schema in (task.schema, task.file.schema) for field in schema)
+    return not has_marks and len(groups) > 0 and min(groups) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _OtherColumns:
+    """Reads the columns of a file that get another type, and adds new ones."""
+
+    parquet: pq.ParquetFile
+    schema: pa.Schema
+    path: str
+
+    @property
+    def _known(self) -> list[str]:
+        return [name for name in self.schema.names if name in self.parquet.schema_arrow.names]
+
+    def can_read(self, group: int) -> bool:
+        """Return whether only these columns can be read, and fit into memory."""
+        known = self._known
+        is_exact = not known or selects_exactly(self.parquet.schema_arrow)
+        return is_exact and (not known or fits_in_memory(self.parquet, [group], known))
+
+    def read(self, group: int) -> pa.Table:
+        """Return the columns of a row group."""
+        with report_damage("rewriting", self.path):
+            table = self.parquet.read_row_group(group, self._known, use_threads=False)
+        count = self.parquet.metadata.row_group(group).num_rows
+        added = [field for field in self.schema if field.name not in table.column_names]
+        for field in added:
+            table = table.append_column(field, pa.nulls(count, field.type))
+        return cast_schema(table, self.schema, operation="rewrite", path=self.path)
 
 
 def _changes(

@@ -33,11 +33,17 @@ from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.planning.merge_request import compute_merge_stats
-from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes, check_rows, digest_of
+from fsspeckit.core.planning.pinned_plan import (
+    check_against_plan,
+    check_outcomes,
+    check_rows,
+    check_schema_changes,
+    digest_of,
+)
 from fsspeckit.core.planning.pruned_files import PlanEntries, PrunedFiles
 from fsspeckit.core.planning.tombstones import Tombstones
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation
+from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation, SchemaChange
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +60,7 @@ class PreparedChange:
         pruned: Files that do not change and are not in ``snapshot.files``.
         pruned_reasons: The reasons for these files, by the paths of their examples.
         tombstones: The deleted keys of a change feed.
+        schema_changes: The columns that are added or become wider.
     """
 
     operation: RowOperation
@@ -78,6 +85,7 @@ class PreparedChange:
     pruned: PrunedFiles | None = None
     pruned_reasons: Mapping[str, str] = field(default_factory=dict)
     tombstones: Tombstones | None = None
+    schema_changes: Sequence[SchemaChange] = ()
 
     @property
     def rows_before(self) -> int:
@@ -287,6 +295,7 @@ class _ChangeRun:
 def _as_pinned(pinned: MergePlan, place: Place, prepared: PreparedChange) -> PreparedChange:
     """Return the change with the file names of a plan. Raise if it differs from the plan."""
     counts = {**prepared.counts, "target_count_before": prepared.rows_before}
+    check_schema_changes(pinned, place.path, prepared.schema_changes)
     inserts = check_against_plan(pinned, place.path, prepared.snapshot, counts, prepared.inserts)
     check_rows(pinned, place.path, prepared.strategy, digest_of(prepared.tasks, prepared.deletes))
     return replace(prepared, inserts=inserts)
@@ -384,6 +393,7 @@ def _as_result(
         stale=prepared.stale,
         moved=prepared.moved,
         operation=prepared.operation,
+        schema_changes=list(prepared.schema_changes),
     )
 
 
@@ -407,7 +417,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         elif file.path in changed and changed[file.path][1].changed:
             task, outcome = changed[file.path]
             hits, dropped = task.change.hits, file.rows - outcome.rows
-            reason = reason if hits or dropped else "types widen"
+            reason = reason if hits or dropped else "schema changes"
             entries.append(
                 PlanEntry(file.path, "rewrite", reason, outcome.rows, file.size, hits, dropped, file.version)
             )
@@ -437,6 +447,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         stale=prepared.stale,
         moved=prepared.moved,
         digest=digest_of(prepared.tasks, prepared.deletes),
+        schema_changes=list(prepared.schema_changes),
     )
 
 

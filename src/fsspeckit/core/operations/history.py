@@ -45,7 +45,7 @@ from fsspeckit.core.planning.history import (
 )
 from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, partition_groups
 from fsspeckit.core.planning.merge_changes import is_removed
-from fsspeckit.core.planning.merge_request import FileChange, MergeSchemas, insert_tasks, rewrite_tasks
+from fsspeckit.core.planning.merge_request import FileChange, MergeSchemas, check_evolution, insert_tasks, rewrite_tasks
 from fsspeckit.core.planning.merge_rules import compile_rules, deleting_rows
 from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
@@ -105,7 +105,7 @@ def _plan(
     schemas = history_schemas(schema, snapshot, request, place.path, ordered=feed.ordered)
     rules = compile_rules(request.feed, feed.schema, snapshot)
     deletes = deleting_rows(rules, feed)
-    check_feed_values(feed, schemas, place.path, deletes)
+    check_feed_values(feed, schemas, request, place.path, deletes)
     check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source", "apply_changes")
     check_sequence(feed, request.sequence_by)
     old, reasons = _find_history(engine, feed, place, snapshot, schemas, request, reporter)
@@ -118,7 +118,7 @@ def _plan(
     new = [(group, as_range(np.asarray(group.rows, dtype=np.int64))) for group in groups]
     new.sort(key=lambda pair: pair[0].folder)
     stale = feed.rows - plan.effective
-    prepared = _prepare(plan.files, new, feed, snapshot, writing, request, plan.moved, stale)
+    prepared = _prepare(plan.files, new, feed, snapshot, writing, request, plan.moved, stale, place.path)
     prepared = replace(prepared, read=frozenset(rows_of_file.file.path for rows_of_file in old))
 
     def depends_on(added: Snapshot) -> bool:
@@ -141,7 +141,9 @@ def _plan_exchanged(
     plan = plan_exchanged_history(engine, feed, place, snapshot, request, reporter)
     merge = plan.merge
     rows = merge.rows
-    prepared = _prepare(rows.files, rows.inserts, feed, snapshot, merge.schemas, request, merge.moved, merge.stale)
+    prepared = _prepare(
+        rows.files, rows.inserts, feed, snapshot, merge.schemas, request, merge.moved, merge.stale, place.path
+    )
     prepared = replace(prepared, read=plan.read, exchanged=rows)
     return PlannedChange(prepared, feed, snapshot, lambda added: any(file.rows for file in added.files))
 
@@ -220,11 +222,15 @@ def _prepare(
     request: HistoryRequest,
     moved: int,
     stale: int,
+    path: str,
 ) -> PreparedChange:
     """Turn the changes to files and the new history rows of each partition into tasks."""
     removed = {change.file.path for change in files if is_removed(change, feed)}
     left = [change for change in files if change.file.path not in removed]
     inserted, updated = sum(len(rows) for _, rows in new) - moved, sum(change.match.hits for change in files) + moved
+    adds_rows = inserted + updated > 0
+    rewrites = rewrite_tasks(left, writing, request.writing, adds_rows=adds_rows)
+    check_evolution(rewrites, writing, request.writing, path)
     return PreparedChange(
         operation="apply_changes",
         strategy="scd2",
@@ -233,7 +239,7 @@ def _prepare(
         source_rows=feed.rows,
         source_route=feed.route,
         share_limit=feed.limit,
-        rewrites=tuple(rewrite_tasks(left, writing, request.writing, adds_rows=inserted + updated > 0)),
+        rewrites=tuple(rewrites),
         inserts=tuple(insert_tasks(new, writing, snapshot, request.writing.options)),
         deletes=tuple(sorted(removed)),
         inserted=inserted,
@@ -242,4 +248,5 @@ def _prepare(
         reasons={change.file.path: change.reason for change in files},
         stale=stale,
         moved=moved,
+        schema_changes=writing.changes if adds_rows else (),
     )

@@ -47,6 +47,7 @@ from fsspeckit.core.planning.merge_request import (
     FileChange,
     MergeRequest,
     MergeSchemas,
+    check_evolution,
     insert_tasks,
     merge_schemas,
     rewrite_tasks,
@@ -230,7 +231,11 @@ def _plan(
         schemas = schemas if tombstones is None else tombstones.widen(schemas)
         deletes = deleting_rows(rules, source)
         source.check_casts(
-            schemas.filled, operation=request.operation, path=place.path, without=deletes, keys=request.key_columns
+            schemas.stored_by(request),
+            operation=request.operation,
+            path=place.path,
+            without=deletes,
+            compared=schemas.compared,
         )
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
@@ -258,7 +263,7 @@ def _plan(
         changes = decide_changes(matched, found.removals, found.scope, check, request.rule, moves_keep_values=keeps)
         moved = moves.tasks(changes.moves)
     changes = replace(changes, stale=changes.stale + len(late))
-    prepared = _prepare(changes, moved, schemas, snapshot, source, request, found.paths)
+    prepared = _prepare(changes, moved, schemas, snapshot, source, request, found.paths, place.path)
     if tombstones is not None:
         deleted = np.setdiff1d(_split(rows, deletes)[1], changes.stale_deletes)
         prepared = replace(prepared, tombstones=tombstones.with_new(as_range(deleted), schemas, request))
@@ -330,7 +335,7 @@ def _plan_exchanged(
         moved=plan.moved,
     )
     everything = frozenset(file.path for file in snapshot.files)
-    prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything)
+    prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything, place.path)
     writes = insert_tasks(new, plan.schemas, snapshot, request.options)
     tombstones = plan.tombstones
     for _, deleted in plan.rows.inserts[len(new) :]:
@@ -356,11 +361,14 @@ def _prepare(
     source: Source,
     request: MergeRequest,
     read: frozenset[str],
+    path: str,
 ) -> PreparedChange:
     """Turn the changes to files into tasks; ``read`` has the files with rows on which they depend."""
     removed = {change.file.path for change in changes.files if is_removed(change, source)}
     left = [change for change in changes.files if change.file.path not in removed]
-    rewrites = rewrite_tasks(left, schemas, request, adds_rows=changes.inserted + changes.updated > 0)
+    adds_rows = changes.inserted + changes.updated > 0
+    rewrites = rewrite_tasks(left, schemas, request, adds_rows=adds_rows)
+    check_evolution(rewrites, schemas, request, path)
     new = [(group, as_range(rows)) for group, rows in changes.inserts]
     return PreparedChange(
         operation=request.operation,
@@ -380,6 +388,7 @@ def _prepare(
         reasons={change.file.path: change.reason for change in changes.files},
         stale=changes.stale,
         moved=changes.moved,
+        schema_changes=schemas.changes if adds_rows else (),
     )
 
 

@@ -24,7 +24,7 @@ from fsspeckit.common.errors import (
 )
 from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.common.schema import reconcile, same_storage
+from fsspeckit.common.schema import reconcile
 from fsspeckit.common.stored_types import with_types_kept
 from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.emptied import Emptied
@@ -406,12 +406,6 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
         ours = source.schema_for(target)
         ours = without_columns(ours, [name for name in existing.partitions if name not in target.names])
         body = reconcile(target, ours, operation=request.mode, path=path)
-        wider = [f.name for f in target if not same_storage(f.type, body.field(f.name).type)]
-        if wider:
-            raise SchemaMismatchError(
-                f"{request.mode}: column(s) {wider} of the source have a wider type than in {path}, and no existing "
-                "file is rewritten. Use merge, which widens the dataset, or convert the values exactly."
-            )
     if not body.names:
         problem = "every column is a partition column" if source.schema.names else "the source has no columns"
         raise SchemaMismatchError(f"{problem}. Add a column that is not a partition column.")

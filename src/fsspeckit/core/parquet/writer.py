@@ -32,14 +32,19 @@ def _own_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
     return {key: value for key, value in without_old_marks(metadata).items() if key != UNIT}
 
 
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that a new file has: without marks of this program and of other files."""
+    schema = without_categories(schema_without_sort_note(schema))
+    return schema.with_metadata(_own_metadata(schema.metadata) or None)
+
+
 class StagedFile:
     """Writes tables as a Parquet file to an open sink, and closes the sink."""
 
     def __init__(
         self, sink: Any, schema: pa.Schema, options: WriterOptions, metadata: Mapping[bytes, bytes] | None = None
     ) -> None:
-        schema = without_categories(schema_without_sort_note(schema))
-        schema = schema.with_metadata(_own_metadata(schema.metadata) or None)
+        schema = stored_schema(schema)
         self._sink, self._schema, self._kept = sink, without_marks(schema), kept_elements(schema)
         self._int96 = int96_leaves(schema)
         self._metadata = _own_metadata(metadata)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.common.choices import EvolveFiles, SchemaMode
 from fsspeckit.common.errors import ColumnNameError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
@@ -53,6 +54,8 @@ class HistoryRequest:
     except_columns: tuple[str, ...] = ()
     ignore_null_updates: bool = False
     partition_by: tuple[str, ...] | None = None
+    schema_mode: SchemaMode = "strict"
+    evolve_files: EvolveFiles | None = None
 
     @property
     def feed(self) -> MergeRequest:
@@ -64,6 +67,7 @@ class HistoryRequest:
             delete_when=self.delete_when,
             columns=self.columns,
             except_columns=self.except_columns,
+            schema_mode=self.schema_mode,
             operation="apply_changes",
         )
 
@@ -72,7 +76,12 @@ class HistoryRequest:
         """The request in terms of history rows, which key and start identify."""
         keys = (*self.key_columns, VALID_FROM)
         return MergeRequest(
-            strategy="upsert", key_columns=keys, partition_by=self.partition_by, operation="apply_changes"
+            strategy="upsert",
+            key_columns=keys,
+            partition_by=self.partition_by,
+            schema_mode=self.schema_mode,
+            evolve_files=self.evolve_files,
+            operation="apply_changes",
         )
 
 
@@ -116,6 +125,7 @@ def history_schemas(
             f"a history cannot be partitioned by {clash}. Choose {IS_CURRENT!r} or a column of the feed."
         )
     new = _history_schema(feed, snapshot, request, partitions)
+    _check_no_column_is_missing(new, snapshot, request, path)
     writing = merge_schemas(new, snapshot, request.writing, path)
     matching = replace(writing, keys=tuple(key for key in writing.keys if key.name != VALID_FROM))
     if not matching.file_keys:
@@ -165,6 +175,15 @@ def _check_history_columns(feed: pa.Schema, snapshot: Snapshot, path: str) -> No
         raise SchemaMismatchError(f"{path}: {IS_CURRENT} is {current} and must be bool. {advice}")
 
 
+def _check_no_column_is_missing(new: pa.Schema, snapshot: Snapshot, request: HistoryRequest, path: str) -> None:
+    """Raise if the feed lacks a column that new history rows would then not have; other modes refuse it anyway."""
+    known = () if snapshot.schema is None else snapshot.schema.names
+    if missing := [name for name in known if name not in new.names and request.schema_mode == "evolve"]:
+        raise SchemaMismatchError(
+            f"apply_changes of {path}: the feed lacks the columns {missing} of the history. Add them to the feed."
+        )
+
+
 def _history_schema(
     feed: pa.Schema, snapshot: Snapshot, request: HistoryRequest, partitions: Sequence[str]
 ) -> pa.Schema:
@@ -180,10 +199,18 @@ def _history_schema(
     return pa.schema([*kept, *added], metadata or None)
 
 
-def check_feed_values(source: Source, schemas: HistorySchemas, path: str, deletes: Mask | None) -> None:
+def check_feed_values(
+    source: Source, schemas: HistorySchemas, request: HistoryRequest, path: str, deletes: Mask | None
+) -> None:
     """Raise if a value of a change does not fit the type of the dataset; ``deletes`` marks changes without values."""
-    keys = [key.name for key in schemas.matching.keys]
-    source.check_casts(feed_columns(schemas), operation="apply_changes", path=path, without=deletes, keys=keys)
+    compared = ordering_columns(schemas, request)
+    source.check_casts(feed_columns(schemas), operation="apply_changes", path=path, without=deletes, compared=compared)
+
+
+def ordering_columns(schemas: HistorySchemas, request: HistoryRequest) -> pa.Schema:
+    """Return the keys and the sequence of the feed with the types of the dataset, which all changes must fit."""
+    start = schemas.rows.field(VALID_FROM).with_name(request.sequence_by)
+    return pa.schema([*(schemas.rows.field(key.name) for key in schemas.matching.keys), start])
 
 
 def feed_columns(schemas: HistorySchemas) -> pa.Schema:

@@ -12,9 +12,19 @@ from typing import get_args
 import pyarrow as pa
 
 from fsspeckit.common.categories import same_categories
-from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
+from fsspeckit.common.choices import (
+    EvolveFiles,
+    NullKeys,
+    OnDuplicate,
+    PartitionMove,
+    SchemaMode,
+    StrategyName,
+    check_choice,
+)
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, refuse_case_twins, same_storage
+from fsspeckit.common.text import counted
+from fsspeckit.common.types import key_compare_type
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import ONE_CHANGE_PER_KEY, KeyChoice, PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named, errors_name
@@ -32,7 +42,8 @@ from fsspeckit.core.model import (
     WriteTask,
 )
 from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
-from fsspeckit.core.results import RowOperation
+from fsspeckit.core.result_view import readable_bytes
+from fsspeckit.core.results import RowOperation, SchemaChange
 from fsspeckit.core.values.keys import key_type
 
 
@@ -46,6 +57,8 @@ class Strategy:
     deduplicate: bool = False
 
 
+MOST_UNASKED_BYTES = 1_000_000_000
+"""Bytes of files without a changed row that a change of the schema rewrites although nobody asked for it."""
 STRATEGIES: Mapping[str, Strategy] = {
     "upsert": Strategy(update=True, insert=True, delete=False),
     "insert": Strategy(update=False, insert=True, delete=False),
@@ -75,6 +88,7 @@ class MergeRequest:
     on_duplicate_source: OnDuplicate = "error"
     null_keys: NullKeys = "error"
     schema_mode: SchemaMode = "strict"
+    evolve_files: EvolveFiles | None = None
     skip_unchanged: bool = True
     partition_move: PartitionMove = "check"
     options: WriteOptions = field(default_factory=WriteOptions)
@@ -96,6 +110,12 @@ class MergeRequest:
         check_choice("on_duplicate_source", self.on_duplicate_source, get_args(OnDuplicate))
         check_choice("null_keys", self.null_keys, get_args(NullKeys))
         check_choice("schema_mode", self.schema_mode, get_args(SchemaMode))
+        if self.evolve_files is not None:
+            check_choice("evolve_files", self.evolve_files, get_args(EvolveFiles))
+            if self.schema_mode == "strict":
+                raise ValueError(
+                    'evolve_files is for schema_mode="widen" or "evolve": "strict" changes no schema. Leave it out.'
+                )
         check_choice("partition_move", self.partition_move, get_args(PartitionMove))
         for name in ("update_columns", "update_when", "newer_by", "delete_when"):
             if getattr(self, name) is not None and not self.rule.update:
@@ -151,9 +171,10 @@ def validate_keys_and_schema(
     target_schema: pa.Schema | None,
     key_columns: str | Sequence[str],
     *,
-    schema_mode: SchemaMode = "strict",
+    schema_mode: SchemaMode = "widen",
     operation: RowOperation = "merge",
     path: str = "",
+    partial: bool = False,
 ) -> pa.Schema:
     """Check that key columns exist in source and target and that the schemas have a lossless common schema.
 
@@ -161,9 +182,11 @@ def validate_keys_and_schema(
         source_schema: Columns of the source.
         target_schema: Columns of the target's files, or ``None`` if the target does not exist.
         key_columns: The column or columns that identify a row.
-        schema_mode: ``"evolve"`` allows columns that only the source or only the target has.
+        schema_mode: ``"strict"`` keeps the types of the target, ``"widen"`` takes the common types, and ``"evolve"``
+            also allows columns that only the source or only the target has.
         operation: The operation, for error messages.
         path: The dataset, for error messages.
+        partial: Whether the source may lack nullable columns in every mode.
 
     Returns:
         The schema of the target's files after the merge.
@@ -179,7 +202,13 @@ def validate_keys_and_schema(
         check_keys_exist(keys, target_schema.names, "target")
         remedy = _COLUMN_REMEDIES[operation]
         result = reconcile(
-            target_schema, source_schema, mode=schema_mode, operation=operation, path=path, remedy=remedy
+            target_schema,
+            source_schema,
+            mode=schema_mode,
+            operation=operation,
+            path=path,
+            remedy=remedy,
+            partial=partial,
         )
     for key in keys:
         key_type(result.field(key).type, key)
@@ -249,6 +278,9 @@ class MergeSchemas:
         in_folders: Partition columns whose values are only in the names of folders.
         updated: Columns that matched rows get from the source; ``None`` means all columns.
         written: Columns of the source that are written, to matched or to new rows.
+        compared: Columns whose values in all rows of the source must fit, in the types in which they are compared.
+        changes: The columns of the target that are added or become wider, if rows are written.
+        evolve_files: Which files get them, as the caller says.
     """
 
     body: pa.Schema
@@ -258,11 +290,18 @@ class MergeSchemas:
     in_folders: tuple[str, ...] = ()
     updated: tuple[str, ...] | None = None
     written: tuple[str, ...] = ()
+    compared: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    changes: tuple[SchemaChange, ...] = ()
+    evolve_files: EvolveFiles | None = None
 
-    @property
-    def filled(self) -> pa.Schema:
-        """The columns of files that get values of the source, which must fit."""
-        return pa.schema([field for field in self.body if field.name in self.written], self.body.metadata)
+    def stored_by(self, request: MergeRequest) -> pa.Schema:
+        """Return the columns of files that get values of the source, which must fit.
+
+        A key of a matched row fits, since it is equal to one in a file; only inserts can bring others.
+        """
+        keys = () if request.rule.insert else request.key_columns
+        fields = [field for field in self.body if field.name in self.written and field.name not in keys]
+        return pa.schema(fields, self.body.metadata)
 
     @property
     def file_keys(self) -> tuple[KeyColumn, ...]:
@@ -282,14 +321,20 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     if not file_keys:
         raise ColumnNameError("all key columns are partition columns. Name at least one column that is in the files.")
     ours = without_columns(source, [*in_folders, *columns_not_written(request, source, partitions, known)])
-    mode = request.schema_mode
+    partial = request.update_columns is not None and not request.rule.insert
     if request.update_columns is not None:
         _check_update_columns(request, (*ours.names, *in_folders), (*known, *in_folders) if known else ())
-    if request.update_columns is not None and not request.rule.insert:
-        used = {*file_keys, *request.update_columns}
-        ours, mode = without_columns(ours, [name for name in ours.names if name not in used]), "evolve"
+    if partial:
+        used = {*file_keys, *(request.update_columns or ())}
+        ours = without_columns(ours, [name for name in ours.names if name not in used])
     body = validate_keys_and_schema(
-        ours, snapshot.schema, file_keys, schema_mode=mode, operation=request.operation, path=path
+        ours,
+        snapshot.schema,
+        file_keys,
+        schema_mode=request.schema_mode,
+        operation=request.operation,
+        path=path,
+        partial=partial,
     )
     if snapshot.schema is None or not body.equals(snapshot.schema):
         check_writable(body, request.operation)
@@ -297,11 +342,41 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
         folders = [source.field(name) for name in in_folders]
         refuse_case_twins([*folders, *snapshot.schema], [*folders, *body], f"{request.operation} of {path}")
     added = tuple(name for name in body.names if known and name not in known)
-    keys = tuple(_key_column(name, body, source) for name in request.key_columns)
+    keys, compared = _key_columns(request.key_columns, source, snapshot.schema)
     updated = request.update_columns
     if updated is None and any(name not in ours.names for name in body.names):
         updated = tuple(name for name in body.names if name in ours.names)
-    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated, tuple(ours.names))
+    written = tuple(ours.names)
+    changes = schema_changes(snapshot.schema, body, request.evolve_files)
+    return MergeSchemas(
+        body,
+        keys,
+        partitions,
+        added,
+        tuple(in_folders),
+        updated,
+        written,
+        compared,
+        changes,
+        request.evolve_files,
+    )
+
+
+def schema_changes(
+    target: pa.Schema | None, body: pa.Schema, evolve_files: EvolveFiles | None
+) -> tuple[SchemaChange, ...]:
+    """Return the columns that are stored in another way after a change than before it."""
+    if target is None:
+        return ()
+    files: EvolveFiles = evolve_files or "all"
+    old = {field.name: field.type for field in target}
+    return tuple(
+        SchemaChange(field.name, "widened", str(old[field.name]), str(field.type), files)
+        if field.name in old
+        else SchemaChange(field.name, "added", "", str(field.type), files)
+        for field in body
+        if field.name not in old or not same_storage(old[field.name], field.type)
+    )
 
 
 def columns_not_written(
@@ -339,9 +414,18 @@ def _check_update_columns(request: MergeRequest, source: Sequence[str], known: S
         raise ColumnNameError(f"update_columns names the key column(s) {keys}, which do not change. Leave them out.")
 
 
-def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
-    schema = body if name in body.names else source
-    return KeyColumn(name, key_type(schema.field(name).type, name))
+def _key_columns(
+    names: Sequence[str], source: pa.Schema, target: pa.Schema | None
+) -> tuple[tuple[KeyColumn, ...], pa.Schema]:
+    """Return the key columns with the types in which they are compared, and those whose values may not fit it."""
+    keys, compared = [], []
+    for name in names:
+        type_ = key_type(source.field(name).type, name)
+        if target is not None and name in target.names:
+            type_, may_not_fit = key_compare_type(key_type(target.field(name).type, name), type_)
+            compared += [(name, type_)] if may_not_fit else []
+        keys.append(KeyColumn(name, type_))
+    return tuple(keys), pa.schema(compared)
 
 
 def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
@@ -364,13 +448,18 @@ def check_partition_columns(partitions: Sequence[str], source: pa.Schema, named:
         raise SchemaMismatchError(f"the source lacks the partition column(s) {missing}. Add them to the source.")
 
 
-def file_schema(file: pa.Schema, body: pa.Schema, added: Sequence[str], touched: bool) -> pa.Schema:
+def file_schema(file: pa.Schema, schemas: MergeSchemas, touched: bool) -> pa.Schema:
     """Return the schema of a file after the merge: its own, with wider types and new columns where needed.
 
-    A file is ``touched`` if it gets source rows. Other files only get columns that no file of the target has.
+    A file is ``touched`` if it gets source rows. Others get the changes of the schema, unless only touched ones do.
     """
-    fields = [_field_after(own, body.field(own.name), touched) for own in file]
-    missing = [field for field in body if field.name not in file.names and (touched or field.name in added)]
+    if not touched and schemas.evolve_files == "touched":
+        return file
+    body, changed = schemas.body, {change.column for change in schemas.changes}
+    if touched or schemas.evolve_files == "all":
+        changed = set(body.names)
+    fields = [_field_after(own, body.field(own.name), touched) if own.name in changed else own for own in file]
+    missing = [field for field in body if field.name not in file.names and field.name in changed]
     return pa.schema([*fields, *missing], file.metadata)
 
 
@@ -391,7 +480,7 @@ def _has_wider_codes(merged: pa.DataType, own: pa.DataType) -> bool:
 
 def keeps_schema(own: pa.Schema, schemas: MergeSchemas) -> bool:
     """Return whether a file that gets no source row keeps its schema."""
-    return bool(file_schema(own, schemas.body, schemas.added, touched=False).equals(own))
+    return bool(file_schema(own, schemas, touched=False).equals(own))
 
 
 class _FileSchemas:
@@ -410,7 +499,7 @@ class _FileSchemas:
             return own
         key = (id(own), touched)
         if key not in self._known:
-            schema = file_schema(own, self._schemas.body, self._schemas.added, touched)
+            schema = file_schema(own, self._schemas, touched)
             self._known[key] = own if schema.equals(own, check_metadata=True) else schema
         return self._known[key]
 
@@ -464,6 +553,25 @@ def rewrite_tasks(
         )
         tasks.append(RewriteTask(file, change, schema, request.key_columns, request.skip_unchanged, request.options))
     return tasks
+
+
+def check_evolution(rewrites: Sequence[RewriteTask], schemas: MergeSchemas, request: MergeRequest, path: str) -> None:
+    """Raise if a changed schema would rewrite many files in which no row changes, and nobody asked for that."""
+    others = [task.file.size for task in rewrites if not task.change.hits and not task.change.drops]
+    if request.evolve_files is not None or sum(others) <= MOST_UNASKED_BYTES:
+        return
+    touched = [task.file.size for task in rewrites if task.change.hits or task.change.drops]
+    named = ", ".join(
+        f"{each.column} ({f'{each.old} -> ' if each.old else 'new, '}{each.new})" for each in schemas.changes
+    )
+    error = SchemaMismatchError(
+        f"{request.operation} of {path}: the schema changes: {named}. No row changes in {counted(len(others), 'file')} "
+        f"({readable_bytes(sum(others))}), so rewriting them is your decision. Nothing was changed. Pass "
+        f'evolve_files="touched" to rewrite only {counted(len(touched), "file")} ({readable_bytes(sum(touched))}): '
+        'readers then fill in null or convert the other files; or evolve_files="all" to rewrite all.'
+    )
+    error.wrong_call = True
+    raise error
 
 
 def new_file_options(snapshot: Snapshot, options: WriteOptions) -> WriteOptions:

@@ -15,7 +15,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.expressions.tree import text_of
 from fsspeckit.core.file_names import is_data_file, is_inside, is_visible
 from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, RewriteTask, RowNumbers
-from fsspeckit.core.results import MergePlan
+from fsspeckit.core.results import MergePlan, SchemaChange
 from fsspeckit.core.values.hashing import position_sums
 
 
@@ -87,6 +87,12 @@ def check_against_plan(
     if [(dirname(e.path), e.rows) for e in planned] != [(dirname(t.path), t.rows_out) for t in inserts]:
         raise _differs(path, "the new files are not those of the plan")
     return tuple(replace(task, path=entry.path) for task, entry in zip(inserts, planned, strict=True))
+
+
+def check_schema_changes(plan: MergePlan, path: str, changes: Sequence[SchemaChange]) -> None:
+    """Check that the columns change as in the plan."""
+    if list(changes) != list(plan.schema_changes):
+        raise _differs(path, "the columns change in another way")
 
 
 def check_outcomes(

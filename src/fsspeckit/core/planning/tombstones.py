@@ -73,7 +73,11 @@ class Tombstones:
         return self.snapshot.schema
 
     def widen(self, schemas: MergeSchemas) -> MergeSchemas:
-        """Return the schemas of a merge with keys in a type in which those of the tombstones can be compared too."""
+        """Return the schemas of a merge with keys in a type in which those of the tombstones can be compared too.
+
+        All keys and sequences must fit these types: those of deletes become new tombstones.
+        """
+        schemas = replace(schemas, compared=self.schema) if self.retain else schemas
         if not self.files:
             return schemas
         keys = tuple(KeyColumn(key.name, self.schema.field(key.name).type) for key in schemas.keys)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode
+from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode, SchemaMode
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.storage import INT96
 from fsspeckit.datasets.duckdb.connection import create_duckdb_connection, registered_filesystem
@@ -148,6 +148,7 @@ def merge_parquet_dataset_duckdb(
     connection: DuckDBPyConnection | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    schema_mode: SchemaMode = "widen",
     **options: Any,
 ) -> dict[str, int]:
     """Merge a source into a dataset and return the counts; arguments as for `merge`.
@@ -156,7 +157,10 @@ def merge_parquet_dataset_duckdb(
         ``inserted``, ``updated``, ``deleted`` and ``total``.
     """
     io = DuckDBDatasetIO(connection, filesystem, storage_options)
-    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()
+    result = io.merge(
+        source, target_path, key_columns=key_columns, strategy=strategy, schema_mode=schema_mode, **options
+    )
+    return result.stats()
 
 
 def compact_parquet_dataset(
@@ -184,6 +188,7 @@ def compact_parquet_dataset(
         connection: The connection to use.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
+        schema_mode: ``"widen"`` by default, so that different types of a column become their common type.
         **options: Further options of `DuckDBDatasetIO.compact_parquet_dataset`.
     """
     io = DuckDBDatasetIO(connection, filesystem, storage_options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsspeckit.common.choices import DEFAULT_STRATEGY
+from fsspeckit.common.choices import DEFAULT_STRATEGY, SchemaMode
 from fsspeckit.common.schema import cast_schema, convert_large_types_to_normal, opt_dtype, unify_schemas
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.datasets.io import Columns, DatasetIO
@@ -146,6 +146,7 @@ def merge_parquet_dataset_pyarrow(
     *,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    schema_mode: SchemaMode = "widen",
     **options: Any,
 ) -> dict[str, int]:
     """Merge a source into a dataset and return the counts.
@@ -157,10 +158,14 @@ def merge_parquet_dataset_pyarrow(
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
+        schema_mode: ``"widen"`` by default, so that different types of a column become their common type.
         **options: Further options of `PyarrowDatasetIO.merge`.
 
     Returns:
         ``inserted``, ``updated``, ``deleted`` and ``total``.
     """
     io = PyarrowDatasetIO(filesystem, storage_options)
-    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()
+    result = io.merge(
+        source, target_path, key_columns=key_columns, strategy=strategy, schema_mode=schema_mode, **options
+    )
+    return result.stats()

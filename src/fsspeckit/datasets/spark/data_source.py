@@ -55,7 +55,16 @@ _NAMES = {"keys": "key_columns", "order_by": "dedup_order_by"}
 _FLAGS = ("skip_unchanged",)
 _MERGE = frozenset(
     (
-        *("strategy", *_LISTS, *_FLAGS, "on_duplicate_source", "null_keys", "schema_mode", "partition_move"),
+        *(
+            "strategy",
+            *_LISTS,
+            *_FLAGS,
+            "on_duplicate_source",
+            "null_keys",
+            "schema_mode",
+            "evolve_files",
+            "partition_move",
+        ),
         *("delete_when", "update_when", "insert_when", "newer_by", "scope", "compression"),
     )
 )

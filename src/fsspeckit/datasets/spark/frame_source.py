@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,11 +79,11 @@ class FrameSource(SharedSource):
         operation: str,
         path: str,
         without: npt.NDArray[np.bool_] | None = None,
-        keys: Sequence[str] = (),
+        compared: pa.Schema | None = None,
     ) -> None:
         """Raise if a value does not fit its type in ``schema``; executors read the rows of a large source."""
-        if self.exchange_folder is None or without is not None:
-            Source.check_casts(self, schema, operation=operation, path=path, without=without, keys=keys)
+        if self.exchange_folder is None or without is not None or compared is not None:
+            Source.check_casts(self, schema, operation=operation, path=path, without=without, compared=compared)
             return
         known = pa.schema([field for field in schema if field.name in self.schema.names])
         pieces = self.pieces(known.names)

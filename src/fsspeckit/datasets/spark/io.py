@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode
+from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode, SchemaMode
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.operations.changes import plan_changes, with_last_version
 from fsspeckit.core.operations.read import requested_view
@@ -199,6 +199,7 @@ def merge_parquet_dataset_spark(
     spark: SparkSession | None = None,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
+    schema_mode: SchemaMode = "widen",
     **options: Any,
 ) -> dict[str, int]:
     """Merge a source into a dataset and return the canonical counts.
@@ -211,10 +212,14 @@ def merge_parquet_dataset_spark(
         spark: The session, as for `SparkDatasetIO`.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
+        schema_mode: ``"widen"`` by default, so that different types of a column become their common type.
         **options: Further options of `SparkDatasetIO.merge`.
 
     Returns:
         ``inserted``, ``updated``, ``deleted`` and ``total``.
     """
     io = SparkDatasetIO(spark, filesystem, storage_options)
-    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()
+    result = io.merge(
+        source, target_path, key_columns=key_columns, strategy=strategy, schema_mode=schema_mode, **options
+    )
+    return result.stats()

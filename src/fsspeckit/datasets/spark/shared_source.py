@@ -160,6 +160,11 @@ class SpillPiece:
     number: int
     names: tuple[str, ...]
 
+    @property
+    def first_row(self) -> int:
+        """The number of the first row in the source."""
+        return sum(file.rows for file in self.handle.files[: self.number])
+
     def read(self) -> pa.Table:
         """Return the rows."""
         return self.handle.file(self.number, self.names)

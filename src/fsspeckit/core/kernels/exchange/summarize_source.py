@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.errors import ExpressionError, SchemaMismatchError
 from fsspeckit.common.partitions import partition_folders
-from fsspeckit.common.schema import cast_schema
+from fsspeckit.common.schema import check_fit
 from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, columns_of
@@ -20,7 +22,6 @@ from fsspeckit.core.values.key_ranges import KeyRanges, key_ranges
 from fsspeckit.core.values.keys import in_key_type, missing_sequence
 from fsspeckit.core.values.take import filter_rows
 
-_CHECKED_ROWS = 262_144
 _MOST_DISTINCT = 1 << 16  # more values than codes of 16 bits
 ValueFailure = tuple[int, Exception]
 """A failure of a part of a source: the number of the column, or -1 for a condition, and the error."""
@@ -85,10 +86,11 @@ class SummarizeSource:
         """Summarize the rows of one piece."""
         table = piece.read()
         try:
-            written = self._written(table)
+            mask = self._written(table)
         except ExpressionError as error:
             return SourceSummary(table.num_rows, failure=(-1, error))
-        failure = self.casts.check(written, {key.name: table for key in self.keys})
+        written = table if mask is None else filter_rows(table, mask)
+        failure = self.casts.check(table, piece.first_row, mask)
         if failure is not None:
             return SourceSummary(table.num_rows, failure=failure)
         return SourceSummary(
@@ -99,11 +101,12 @@ class SummarizeSource:
             (0, False) if self.sequence is None else missing_sequence(table[self.sequence]),
         )
 
-    def _written(self, table: pa.Table) -> pa.Table:
+    def _written(self, table: pa.Table) -> npt.NDArray[np.bool_] | None:
+        """Return which rows are written, or None for all."""
         if self.deletes is None:
-            return table
+            return None
         with errors_name("delete_when"):
-            return filter_rows(table, ~matching_rows(self.deletes, table))
+            return ~matching_rows(self.deletes, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +116,25 @@ class CheckCasts:
     schema: pa.Schema
     operation: str
     path: str
+    compared: pa.Schema | None = None
+    """Columns whose values must fit in all rows, also in those that are not written."""
 
     def __call__(self, piece: Any) -> ValueFailure | None:
         """Check the rows of one piece."""
-        return self.check(piece.read(), {})
+        return self.check(piece.read(), piece.first_row)
 
-    def check(self, written: pa.Table, others: Mapping[str, pa.Table]) -> ValueFailure | None:
-        """Check the rows of a table. Some columns have the rows of ``others``."""
-        for number, field in enumerate(self.schema):
-            column, wanted = others.get(field.name, written).select([field.name]), pa.schema([field])
+    def check(
+        self, table: pa.Table, first_row: int, written: npt.NDArray[np.bool_] | None = None
+    ) -> ValueFailure | None:
+        """Check the rows of a table, or those of them that are ``written``."""
+        numbers = first_row + (np.arange(table.num_rows) if written is None else np.flatnonzero(written))
+        kept = table if written is None else filter_rows(table, written)
+        all_rows = first_row + np.arange(table.num_rows)
+        columns = [(field, table, all_rows) for field in self.compared or ()]
+        columns += [(field, kept, numbers) for field in self.schema]
+        for number, (field, some, rows) in enumerate(columns):
             try:
-                for start in range(0, column.num_rows, _CHECKED_ROWS):
-                    cast_schema(column.slice(start, _CHECKED_ROWS), wanted, operation=self.operation, path=self.path)
+                check_fit(some[field.name], field, operation=self.operation, path=self.path, rows=rows)
             except SchemaMismatchError as error:
                 return number, error
         return None

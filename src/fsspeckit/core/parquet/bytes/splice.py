@@ -110,6 +110,39 @@ def _is_copyable(group: Struct) -> bool:
     return bool(group[GroupField.rows][1] <= MAX_GROUP_ROWS)
 
 
+def can_copy_columns(
+    footer: Footer, schema: pa.Schema, options: WriterOptions, new: pa.Schema
+) -> tuple[SpliceSource, Struct, list[str]] | None:
+    """Return a file as a source of chunks for another schema, the new footer, and the columns whose chunks are copied.
+
+    ``schema`` is that of the file, ``new`` has the same columns, some with other types, and further ones. None if no
+    column can be copied.
+    """
+    source = can_splice(footer, schema, options)
+    if source is None or len(set(new.names)) < len(new):
+        return None
+    written = _empty_footer(new, *(options[name] for name in _SCHEMA_OPTIONS))
+    old_columns = dict(zip(schema.names, _elements(source.footer), strict=True))
+    new_columns = dict(zip(new.names, _elements(written), strict=True))
+    kept = [name for name in new.names if name in old_columns and old_columns[name] == new_columns[name]]
+    shared = {field: source.footer[field] for field in (FileField.version, FileField.created_by)}
+    return (source, written | shared, kept) if kept else None
+
+
+def _elements(footer: Struct) -> list[list[Struct]]:
+    """Return the elements of the schema of each top-level column."""
+    root, *elements = footer[FileField.schema][1][1]
+    columns: list[list[Struct]] = []
+    at = 0
+    for _ in range(root[SchemaField.children][1]):
+        first, pending = at, 1
+        while pending:
+            pending += elements[at].get(SchemaField.children, (0, 0))[1] - 1
+            at += 1
+        columns.append(elements[first:at])
+    return columns
+
+
 class SplicedFile:
     """Writes a spliced Parquet file to an open sink. It closes the sink and the source file."""
 
@@ -141,6 +174,21 @@ class SplicedFile:
         chunks |= zip(kept, self._copied([old[leaf] for leaf in kept]), strict=True)
         self._file.add_group(group, [chunks[leaf] for leaf in range(len(old))])
 
+    def group_of_columns(
+        self, number: int, kept: Sequence[str], table: pa.Table, names: Sequence[str], options: WriterOptions
+    ) -> None:
+        """Write a row group with other columns: some are copied, those of the table are encoded."""
+        old, leaves = chunks_of(groups_of(self._origin.footer)[number]), self._origin.leaves
+        encoded = new_chunks(fill_required(used_codes(table)), options)
+        wanted = [leaf for name in kept for leaf in leaves[name]]
+        copied = dict(zip(wanted, self._copied([old[leaf] for leaf in wanted]), strict=True))
+        chunks = [
+            chunk
+            for name in names
+            for chunk in (encoded[name] if name in encoded else [copied[leaf] for leaf in leaves[name]])
+        ]
+        self._file.add_group({GroupField.rows: (I64, table.num_rows)}, chunks)
+
     def _group(self, number: int, changed: Collection[int]) -> Struct:
         """Return an old row group, without its order if a column of the order has new values."""
         group = groups_of(self._origin.footer)[number]
@@ -148,9 +196,9 @@ class SplicedFile:
         keeps_order = all(by[SortField.column][1] not in changed for by in order)
         return group if keeps_order else {field: value for field, value in group.items() if field != GroupField.sorting}
 
-    def close(self, metadata: Mapping[bytes, bytes]) -> int:
-        """Finish the file and return its size."""
-        size = self._file.finish(self._origin.footer, metadata)
+    def close(self, metadata: Mapping[bytes, bytes], footer: Struct | None = None) -> int:
+        """Finish the file, with the schema of its source or of another footer, and return its size."""
+        size = self._file.finish(self._origin.footer if footer is None else footer, metadata)
         self._source.close()
         self._sink.close()
         return size

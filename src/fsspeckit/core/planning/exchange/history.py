@@ -52,6 +52,7 @@ from fsspeckit.core.planning.history import (
     feed_columns,
     feed_target,
     history_schemas,
+    ordering_columns,
     read_history,
 )
 from fsspeckit.core.planning.merge import check_target_keys, file_identities, folders_of
@@ -120,7 +121,7 @@ class _Planner:
             self.schemas.matching.keys,
             (),
             0,
-            CheckCasts(wanted, "apply_changes", self.place.path),
+            CheckCasts(wanted, "apply_changes", self.place.path, ordering_columns(self.schemas, self.request)),
             (),
             self.deletes,
             self.request.sequence_by,

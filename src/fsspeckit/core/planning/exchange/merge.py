@@ -130,7 +130,12 @@ class _Planner:
             schemas.keys,
             schemas.partitions,
             0,
-            CheckCasts(cast_fields(self.source.schema, schemas.filled), request.operation, self.place.path),
+            CheckCasts(
+                cast_fields(self.source.schema, schemas.stored_by(request)),
+                request.operation,
+                self.place.path,
+                schemas.compared,
+            ),
             coded,
             self.rules.deletes,
             request.newer_by if request.operation == "apply_changes" else None,
