@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from conformance import oracle
-from conformance.layouts import folder_values
+from conformance.layouts import LAYOUTS, folder_values
 from conformance.oracle import Refused, Row
 from conformance.rows import bag, rows_of
 from conformance.steps import Shape, State, Step, Steps, shapes
@@ -224,7 +224,8 @@ class Life(RuleBasedStateMachine):
         name = f"other-{next(self.clock)}.parquet"
         with self.reporting():
             file = f"/{found.relative_to(place.folder)}/{name}"
-            self.run(f"pq.write_table({steps.table(rows, types)}, path + {file!r})")
+            options = data.draw(st.sampled_from(LAYOUTS))
+            self.run(f"pq.write_table({steps.table(rows, types)}, path + {file!r}, **{options})")
             place.state = replace(place.state, rows=place.state.rows + rows)
             self.check(place, "duck")
 
