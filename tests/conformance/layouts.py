@@ -22,7 +22,7 @@ LAYOUTS: tuple[dict[str, Any], ...] = (
     {"compression": "gzip", "data_page_version": "2.0", "row_group_size": 2},
     {"compression": "brotli", "dictionary_pagesize_limit": 1, "write_batch_size": 1},
     {"compression": "lz4", "write_page_index": True, "row_group_size": 2},
-    {"write_page_checksum": True, "data_page_size": 1, "write_batch_size": 1},
+    {"write_page_checksum": True, "data_page_size": 64, "write_batch_size": 1},
 )
 """Options of a writer that knows nothing of fsspeckit. None may change the outcome of an operation."""
 
