@@ -25,6 +25,7 @@ _OPERATIONS = {
     "every verb: columns, keys, orders and sequences of every type": ("test_types",),
     "merge: types and columns": ("test_schema_examples", "test_stored_types"),
     "merge: partitions": ("test_partition_examples",),
+    "types of partition columns": ("test_partition_types",),
     "merge: pruning": ("test_pruning_examples",),
     "delete, update, conditions of merges, change feeds": (
         "test_row_changes",

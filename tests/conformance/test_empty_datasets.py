@@ -154,7 +154,7 @@ def test_overwriting_a_dataset_without_rows_gives_it_other_columns(io: Any, tmp_
     path = str(empty(io, tmp_path / "d"))
     none = pa.table({"n": pa.array([], pa.int8()), "at": pa.array([], pa.int32()), "on": pa.array([], pa.date32())})
     io.write_dataset(none, path, mode="overwrite", partition_by=["at"])
-    assert io.read_parquet(path).schema.equals(pa.schema([("n", pa.int8()), ("on", pa.date32()), ("at", pa.int64())]))
+    assert io.read_parquet(path).schema.equals(pa.schema([("n", pa.int8()), ("on", pa.date32()), ("at", pa.int32())]))
     io.write_dataset(pa.table({"n": pa.array([1], pa.int8()), "at": [7], "on": [date(2026, 1, 2)]}), path)
     assert io.read_parquet(path).to_pylist() == [{"n": 1, "on": date(2026, 1, 2), "at": 7}]
 

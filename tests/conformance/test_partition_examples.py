@@ -102,12 +102,9 @@ def test_types_of_partition_columns(io: Any, tmp_path: Path) -> None:
         return io.read_parquet(str(root)).sort_by("p")["p"]
 
     assert column(["1", "-7", "10"]).to_pylist() == [-7, 1, 10]
-    assert column(["1", "10"]).type == pa.int64()
-    assert column(["01", "2"]).to_pylist() == ["01", "2"]
-    assert column(["1.0"]).to_pylist() == ["1.0"]
+    assert column(["01", "2"]).to_pylist() == [1, 2]
     assert column(["a%20b", "%C3%BC"]).to_pylist() == ["a b", "ü"]
     assert column(["5", "__HIVE_DEFAULT_PARTITION__"]).to_pylist() == [5, None]
-    assert column(["99999999999999999999"]).to_pylist() == ["99999999999999999999"]
 
 
 def test_leading_zeros_are_kept_in_string_columns(io: Any, tmp_path: Path) -> None:
@@ -140,6 +137,10 @@ def test_partition_columns_of_any_flat_type(io: Any, tmp_path: Path, kind: str) 
     again = io.merge(table, str(tmp_path / "d"), **UPSERT)
     assert (again.inserted, again.updated, again.unchanged) == (0, 3, 3)
     assert tree_of(tmp_path) == before
+    found = io.read_parquet(str(tmp_path / "d")).sort_by("id")["p"]
+    expected = PARTITION_COLUMNS[kind].to_pylist()
+    assert found.to_pylist() == expected
+    assert pa.types.is_string(found.type) == isinstance(expected[0], str)
     result = io.merge(table.set_column(1, "v", pa.array(["new"] * 3)), str(tmp_path / "d"), **UPSERT)
     assert (result.updated, result.unchanged) == (3, 0)
     assert [row[1] for row in look(tmp_path / "d")] == ["new"] * 3

@@ -38,7 +38,8 @@ def test_nan_is_above_all_numbers_whatever_the_statistics(io: Any, tmp_path: Pat
 @for_each(
     "folder, other, where",
     [
-        ("day=01", "day=2", "day = '01'"),
+        ("day=01", "day=2", "day = 1"),
+        ("day=01", "day=x", "day = '01'"),
         ("day=1", "day=2", "day BETWEEN 1 AND 1"),
         ("day=S%C3%A3o%20Paulo", "day=Sao Paulo", "day = 'São Paulo'"),
         ("day=São Paulo", "day=Sao Paulo", "day LIKE 'São%'"),

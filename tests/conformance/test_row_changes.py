@@ -244,6 +244,8 @@ def test_of_several_faults_the_first_in_a_fixed_order_is_reported(io: Any, tmp_p
         rows = pa.table({"id": ids, "v": [1, 1, 1], "t": pa.array([0, 0, 0], pa.timestamp("us"))})
         rows = rows.append_column("p", pa.array([number, number, 7])) if "folder values" in faults else rows
         put(tmp_path / "d" / f"p={'0' * ('spelling' in faults)}{number}" / "a.parquet", rows)
+    if "spelling" in faults:
+        put(tmp_path / "d" / "p=x" / "a.parquet", rows.slice(0, 0))
     source = [(0, 0, 1), (1, 1, 1), (2, 0, 1), (3, 0 if "moves" in faults else 1, 1), (8, 0, 1)]
     source += [(0, 0, 1)] if "duplicates" in faults else []
     source += [(None, 0, 1)] if "source nulls" in faults else []

@@ -177,9 +177,9 @@ def test_partition_columns_that_are_only_in_folder_names(
 @for_each(
     "name, text, said",
     [
-        ("s.csv", "id,v,day\n7,new,01\n", "row 1, column 'day': '01' is not a value of the type int64"),
-        ("s.csv", "id,v,day\n7,new,A1\n", "row 1, column 'day': 'A1' is not a value of the type int64"),
-        ("s.json", '{"id": 7, "v": "new", "day": "01"}', "row 1, column 'day': '01' is not a value of the type int64"),
+        ("s.csv", "id,v,day\n7,new,01\n", "row 1, column 'day': '01' is not a value of the type int32"),
+        ("s.csv", "id,v,day\n7,new,A1\n", "row 1, column 'day': 'A1' is not a value of the type int32"),
+        ("s.json", '{"id": 7, "v": "new", "day": "01"}', "row 1, column 'day': '01' is not a value of the type int32"),
     ],
 )
 def test_text_does_not_change_the_type_of_a_numeric_partition(

@@ -152,6 +152,10 @@ def attacks(world: Path) -> dict[str, dict[str, Any]]:
         "hidden partitions": record(emptied=emptied(partitions=[("_hidden", "string")])),
         "partitions without a name": record(emptied=emptied(partitions=[("", "string")])),
         "partitions of one name": record(emptied=emptied(partitions=[("a", "string"), ("a", "string")])),
+        "types of partitions are no text": record(partition_types=7),
+        "types of partitions that are none": record(partition_types="00000000-c3RydWN0"),
+        "types of partitions of another form": record(partition_types="../../x"),
+        "abort with types of partitions": record(kind="abort", partition_types="00000000-c3RyaW5n"),
         "no identity": record(retire=[{"path": "a.parquet", "identity": None}]),
     }
 

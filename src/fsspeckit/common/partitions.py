@@ -6,7 +6,9 @@ be read back as another value, or that file systems do not accept, are refused. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,9 +20,8 @@ from pyarrow import types as pat
 from fsspeckit.common.arrow_versions import cast_text
 from fsspeckit.common.bridge import text_array
 from fsspeckit.common.casting import exact_cast
-from fsspeckit.common.errors import PartitionError
-from fsspeckit.common.inference import canonical_integer
-from fsspeckit.common.types import is_narrow_decimal, is_text, unwrapped
+from fsspeckit.common.errors import PartitionError, SchemaMismatchError
+from fsspeckit.common.types import is_narrow_decimal, is_number, is_text, unwrapped
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -28,6 +29,14 @@ _SPECIAL = [*map(chr, range(1, 32)), *"\"#%'*/:=?\\{}[]^", chr(127)]
 _ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
 _LONGEST_NAME = 255  # bytes of one path component on every common file system
 _SHOWN = 60
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_REAL = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?|Infinity)|NaN")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
+_INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
+_MOST_DIGITS = 38
+_DIGITS = {pa.int32(): 10, pa.int64(): 20}
+"""Digits that Spark gives to an integer beside a decimal number."""
 
 
 def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] | None = None) -> dict[str, str | None]:
@@ -183,17 +192,30 @@ def render(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def partition_type(values: Iterable[str | None]) -> pa.DataType:
-    """Return the type of a partition column from the texts of its folders.
+    """Return the type of a partition column from the texts of its folders, by the rules of Spark.
 
-    The type is int64 if every value is an integer in canonical form (`01` is not), else string.
+    Texts are int32, int64, decimal numbers without a fraction, float64, dates or timestamps if all are; texts of
+    several types have the wider type where Spark has one, else they are text. So ``01`` is the number 1, and ``true``
+    is text. A timestamp has no time zone, because its folder has none.
 
     Examples:
-        >>> partition_type(["2023", None, "2024"]), partition_type(["01", "2"])
-        (DataType(int64), DataType(string))
+        >>> partition_type(["2023", None, "2024"]), partition_type(["2026-11-02"]), partition_type(["1", "x"])
+        (DataType(int32), DataType(date32[day]), DataType(string))
     """
-    texts = [value for value in values if value is not None]
-    is_integer = bool(texts) and all(canonical_integer(text) is not None for text in texts)
-    return pa.int64() if is_integer else pa.string()
+    texts = list(dict.fromkeys(value for value in values if value is not None))
+    if not texts:
+        return pa.string()
+    found = _joint_type({_inferred(text) for text in texts})
+    return found if reads_all(texts, found) else pa.string()
+
+
+def reads_all(texts: Sequence[str | None], type_: pa.DataType) -> bool:
+    """Return whether all decoded partition texts are values of a type."""
+    try:
+        typed_values(texts, type_)
+    except PartitionError:
+        return False
+    return True
 
 
 def typed_values(texts: Sequence[str | None], type_: pa.DataType, name: str = "") -> pa.Array:
@@ -234,6 +256,138 @@ def as_read_from_folders(array: pa.Array | pa.ChunkedArray, type_: pa.DataType, 
     """
     encoded = _distinct(array)
     return typed_values(render(encoded.dictionary).to_pylist(), type_, name).take(encoded.indices)
+
+
+def has_own_texts(texts: Sequence[str | None], type_: pa.DataType) -> bool:
+    """Return whether decoded partition texts are exactly those with which values of a type are written."""
+    try:
+        return bool(render(typed_values(texts, type_)).to_pylist() == list(texts))
+    except PartitionError:
+        return False
+
+
+def distinct_values(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the distinct values of a column, without dictionary encoding.
+
+    Raises:
+        PartitionError: Values of this type cannot be partition values.
+    """
+    return _distinct(array).dictionary
+
+
+def plain_partition_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type that a partition column written from a type has: without dictionaries, one kind of text.
+
+    Examples:
+        >>> plain_partition_type(pa.dictionary(pa.int8(), pa.large_string())), plain_partition_type(pa.date64())
+        (DataType(string), DataType(date32[day]))
+    """
+    plain = unwrapped(type_)
+    if pat.is_date(plain):
+        return pa.date32()
+    if is_narrow_decimal(plain):
+        return pa.decimal128(plain.precision, plain.scale)
+    if pat.is_timestamp(plain) and plain.unit in ("s", "ms"):
+        return pa.timestamp("us", plain.tz)
+    if pat.is_integer(plain) or pat.is_boolean(plain) or pat.is_decimal(plain) or pat.is_timestamp(plain):
+        return plain
+    return plain if pat.is_float32(plain) or pat.is_float64(plain) else pa.string()
+
+
+def as_partition_values(array: pa.Array | pa.ChunkedArray, type_: pa.DataType, name: str) -> pa.Array:
+    """Return values of a partition column in the type of the dataset. None changes.
+
+    Numbers become numbers, dates and timestamps each other. Text is accepted where it is exactly the text of a folder.
+
+    Raises:
+        SchemaMismatchError: A value cannot be converted. The message has the column and the value.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> as_partition_values(pa.array(["2026-11-02"]), pa.date32(), "day").to_pylist()
+        [datetime.date(2026, 11, 2)]
+    """
+    encoded = _distinct(array)
+    values = encoded.dictionary
+    try:
+        return _exact_values(values, type_).take(encoded.indices)
+    except (PartitionError, pa.ArrowException):
+        wrong = next((value for value in values if not _is_exact(value, type_)), values[0])
+    raise SchemaMismatchError(
+        f"the partition column {name!r} is {type_} in the dataset, and the source has {wrong.as_py()!r}, which is "
+        f"{array.type} and not exactly a value of it. Convert the column of the source to {type_}."
+    )
+
+
+def _is_exact(value: pa.Scalar, type_: pa.DataType) -> bool:
+    try:
+        _exact_values(pa.array([value.as_py()], value.type), type_)
+    except (PartitionError, pa.ArrowException):
+        return False
+    return True
+
+
+def _exact_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    if values.null_count == len(values):
+        return pa.nulls(len(values), type_)
+    if is_text(type_):
+        return render(values)
+    if is_text(values.type):
+        found = typed_values(values.to_pylist(), type_)
+        if render(found).to_pylist() != values.to_pylist():
+            raise PartitionError("a text is not that of a folder")
+        return found
+    kinds = (is_number, _is_time, _is_instant)
+    if values.type != type_ and not any(test(values.type) and test(type_) for test in kinds):
+        raise PartitionError("another kind of values")
+    return exact_cast(values, type_)
+
+
+def _is_time(type_: pa.DataType) -> bool:
+    return bool(pat.is_date(type_) or (pat.is_timestamp(type_) and type_.tz is None))
+
+
+def _is_instant(type_: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(type_) and type_.tz is not None)
+
+
+def _inferred(text: str) -> pa.DataType:
+    """Return the type that Spark infers for one folder."""
+    if _INTEGER.fullmatch(text):
+        number = int(text)
+        if number in _INT32:
+            return pa.int32()
+        return pa.int64() if number in _INT64 else _integral_decimal(text)
+    if _REAL.fullmatch(text):
+        return _integral_decimal(text)
+    if _DATE.fullmatch(text):
+        return pa.date32()
+    return pa.timestamp("us") if _TIMESTAMP.fullmatch(text) else pa.string()
+
+
+def _integral_decimal(text: str) -> pa.DataType:
+    """Return the decimal type of a number without a fraction, such as 1e3, or float64."""
+    parts = Decimal(text).as_tuple()
+    if not isinstance(parts.exponent, int) or parts.exponent < 0:
+        return pa.float64()
+    digits = len(parts.digits) + parts.exponent
+    return pa.decimal128(digits, 0) if digits <= _MOST_DIGITS else pa.float64()
+
+
+def _joint_type(types: set[pa.DataType]) -> pa.DataType:
+    """Return the type that Spark gives to folders of several types."""
+    if len(types) == 1:
+        return next(iter(types))
+    if types <= {pa.date32(), pa.timestamp("us")}:
+        return pa.timestamp("us")
+    if types == {pa.int32(), pa.float64()}:
+        return pa.float64()
+    if all(pat.is_integer(type_) or pat.is_decimal(type_) for type_ in types):
+        if all(map(pat.is_integer, types)):
+            return pa.int64()
+        digits = max(_DIGITS[type_] if pat.is_integer(type_) else type_.precision for type_ in types)
+        return pa.decimal128(digits, 0)
+    return pa.string()
 
 
 def _decode(text: str, path: str) -> str:

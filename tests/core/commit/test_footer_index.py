@@ -142,7 +142,7 @@ def _damages(data: bytes) -> Iterator[tuple[str, bytes]]:
     yield "one byte short", data[:-1]
     yield "longer", data + b"x"
     yield "other program", b"PAR1" + data
-    yield "other version", data.replace(b"FOOTERS 1", b"FOOTERS 2", 1)
+    yield "other version", data.replace(b"FOOTERS 2", b"FOOTERS 9", 1)
     for at in range(0, len(data), max(1, len(data) // 60)):
         yield f"bit at {at}", data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
 

@@ -12,6 +12,7 @@ from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.file_kinds import split_entries
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.record import Identity, Record, is_path_in_dataset
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.tombstones import TombstoneFile
@@ -46,6 +47,7 @@ class Changes:
     file is left. ``is_empty_write`` says that the change makes it a dataset without rows and with these columns.
     ``tombstones`` are all files of tombstones after the change, if it changes them; new ones have the path of the
     staged file. ``tombstones_at`` is the slot of the list of tombstones on which the change depends.
+    ``partition_types`` are the types of the partition columns after the change, if they are known.
     """
 
     publish: tuple[Publish, ...] = ()
@@ -58,6 +60,7 @@ class Changes:
     is_empty_write: bool = False
     tombstones: tuple[TombstoneFile, ...] | None = None
     tombstones_at: int | None = None
+    partition_types: PartitionTypes | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -19,6 +19,7 @@ from fsspeckit.core.commit.file_list import MANY_FILES, FileList
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.nesting import INSIDE, check_contains_no_dataset
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.record import Identity, Published, Record
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_side_file
@@ -45,7 +46,7 @@ class View:
     ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers. ``emptied`` has the columns
     of a dataset that exists and has no file, because the last commit has removed the last one. ``is_lost``: there is no
     file, although the last commit left some. ``others`` are the visible files that are not Parquet, and ``put_back``
-    those that are not data, see `late_copies`.
+    those that are not data, see `late_copies`. ``partition_types`` are the recorded types of the partition columns.
     """
 
     root: str
@@ -59,6 +60,7 @@ class View:
     index: FooterIndex | None = field(default=None, repr=False, compare=False)
     emptied: Emptied | None = field(default=None, repr=False, compare=False)
     is_lost: bool = False
+    partition_types: PartitionTypes | None = field(default=None, repr=False, compare=False)
     others: tuple[Entry, ...] = ()
     put_back: tuple[str, ...] = ()
 
@@ -180,7 +182,10 @@ def _list_once(
         except FileNotFoundError:
             return None  # a later commit has removed the record
         view = replace(view, exists=view.exists or emptied is not None, emptied=emptied, is_lost=is_lost)
-    return replace(view, index=index, others=tuple(others), put_back=tuple(sorted(put_back)))
+    types = head.state.types_at(head.state.newest) if record is None else record.partition_types
+    types = types or head.state.types_at(head.state.newest)
+    view = replace(view, index=index, others=tuple(others), partition_types=types)
+    return replace(view, put_back=tuple(sorted(put_back)))
 
 
 def _put_back(storage: Storage, head: _Head, tree: Tree | None) -> set[str]:

@@ -20,6 +20,8 @@ from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, p
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, folded_until, oldest_expired, remove_expired
 from fsspeckit.core.commit.late_copies import MOST_COMMITS, Names, are_gone, from_bytes, may_come, to_bytes
+from fsspeckit.core.commit.partition_types import PartitionTypes, recorded_types
+from fsspeckit.core.commit.partition_types import mark_of as mark_of_types
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.commit.seen_files import save_seen
 from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
@@ -63,6 +65,7 @@ class LogState:
     refresh after every commit. ``probed`` are the marks of `exclusive_create`. Rows of commits before ``anew`` are
     gone, because another program removed their files. ``tombstones`` are the slot of the newest list of files of
     tombstones, and the number of these files. ``late`` and ``gone`` are the slots of the lists of `late_copies`.
+    ``types`` are the types of partition columns by the slot that set them.
     """
 
     records: tuple[int, ...] = ()
@@ -77,6 +80,7 @@ class LogState:
     tombstones: tuple[int, int] = (0, 0)
     late: int = 0
     gone: int = 0
+    types: tuple[tuple[int, PartitionTypes], ...] = ()
 
     @property
     def is_export_outdated(self) -> bool:
@@ -89,6 +93,11 @@ class LogState:
             if len(slots) != 1 or slots[0] < self.newest:
                 return True
         return False
+
+    def types_at(self, version: int) -> PartitionTypes | None:
+        """Return the types of the partition columns in a version. Before the first ones, those are the best guess."""
+        known = [(slot, types) for slot, types in self.types if slot >= self.anew]
+        return next((types for slot, types in reversed(known) if slot <= version), known[0][1] if known else None)
 
     @property
     def newest(self) -> int:
@@ -232,7 +241,8 @@ class Log:
         if not (exports or kept or probed or others):
             return state
         marks, kinds = tuple(sorted(exports)), frozenset(kept)
-        return replace(state, exports=marks, kept=kinds, probed=frozenset(probed), tombstones=newest_list(others))
+        state = replace(state, exports=marks, kept=kinds, probed=frozenset(probed))
+        return replace(state, tombstones=newest_list(others), types=recorded_types(others))
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:
@@ -399,6 +409,8 @@ class Log:
             self._set_slot("anew", record.seq)
         if record.tombstones is not None:
             self._set_tombstones(record.seq, record.tombstones)
+        if record.partition_types is not None:
+            self._set_types(record.seq, record.partition_types)
         path, owner = self._path(record.seq, "done"), record.owner.encode()
         if self._storage.is_local:
             self._storage.write_bytes(path, owner)
@@ -518,6 +530,18 @@ class Log:
         self._storage.remove_many([join(self.tombstones_folder, name) for name in unused])
         self._storage.sync_dirs([self.folder, *([self.tombstones_folder] if found else [])])
 
+    def _set_types(self, seq: int, types: PartitionTypes) -> None:
+        """Store the types of the partition columns durably: the record that has them may be pruned."""
+        self._storage.write_bytes(join(self.folder, mark_of_types(seq, types)), b"")
+        self.sync()
+
+    def _remove_old_types(self, state: LogState) -> None:
+        """Remove the types of earlier commits. Those of versions that can be read stay."""
+        slots = [slot for slot, _ in state.types]
+        first = max((slot for slot in slots if slot <= state.floor), default=0) if state.retain else slots[-1]
+        old = [mark_of_types(slot, types) for slot, types in state.types if slot < first]
+        self._storage.remove_many([join(self.folder, name) for name in old])
+
     def set_floor(self, seq: int) -> None:
         """Store durably that no version before a slot can be read."""
         self._set_slot("floor", seq)
@@ -541,6 +565,8 @@ class Log:
         """
         if self._storage.is_local:
             self._storage.remove_many([self._path(seq, "done") for seq in state.done])
+        if len(state.types) > 1:
+            self._remove_old_types(state)
         if len(state.records) <= KEPT_RECORDS + _PRUNE_SLACK:
             return
         last = state.records[-KEPT_RECORDS] - 1

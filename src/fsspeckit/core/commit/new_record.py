@@ -12,6 +12,7 @@ from fsspeckit.core.commit.conflicts import Changes
 from fsspeckit.core.commit.file_kinds import split_entries
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.record import (
     IDEMPOTENCY_KEY,
     POSITIONS,
@@ -78,6 +79,7 @@ class RecordBuilder:
             files_left=files_left,
             anew=anew,
             tombstones=_tombstones(changes, staged, state.newest + 1),
+            partition_types=_new_types(changes, view, state, anew=anew),
         )
 
     def _current_files(
@@ -109,6 +111,16 @@ class RecordBuilder:
         place = place_of(self.storage, self.log.lock_path)
         times = digest_of({path: self.storage.time_in(file.stamp) for path, file in found.items()}) if place else ""
         return replace(listed, times=times, place=place)
+
+
+def _new_types(changes: Changes, view: View, state: LogState, *, anew: bool) -> PartitionTypes | None:
+    """Return the types of the partition columns if the commit sets them.
+
+    A writer that committed since the view may have set others. Those stay: the change is right for both.
+    """
+    known = None if anew else state.types_at(state.newest)
+    is_newer = known is not None and state.newest != view.head and known != view.partition_types
+    return None if is_newer or changes.partition_types == known else changes.partition_types
 
 
 def _tombstones(changes: Changes, staged: Mapping[str, Entry], seq: int) -> tuple[TombstoneFile, ...] | None:

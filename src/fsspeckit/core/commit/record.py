@@ -20,6 +20,7 @@ from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.commit.emptied import Emptied
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.tombstones import TombstoneFile, from_fields
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file, is_visible
 from fsspeckit.core.model import ViewFile
@@ -161,7 +162,8 @@ class Record:
     that off. ``listed`` is the dataset after the commit, in records of datasets that keep files. ``emptied`` has its
     columns if no data file is left. ``files_left`` says whether there are data files after a commit that publishes
     none; records of older versions do not have it. ``anew`` says that rows of earlier commits are gone, see `memory`.
-    ``tombstones`` are all files of tombstones after the commit, if it changes them.
+    ``tombstones`` are all files of tombstones after the commit, if it changes them. ``partition_types`` are those of
+    the partition columns, if it sets them.
     """
 
     seq: int
@@ -179,6 +181,7 @@ class Record:
     files_left: bool | None = None
     anew: bool = False
     tombstones: tuple[TombstoneFile, ...] | None = None
+    partition_types: PartitionTypes | None = None
 
     @property
     def staged(self) -> list[str]:
@@ -229,7 +232,7 @@ class Record:
         keeps = self.keep or self.retain is not None
         version = _FORMAT_OF_KEPT_VERSIONS if keeps else _FORMAT
         version = version if self.tombstones is None else _FORMAT_OF_TOMBSTONES
-        data = json.dumps(_fields(self) | {"format": version}, separators=(",", ":"), default=_fields).encode()
+        data = json.dumps(_values(self) | {"format": version}, separators=(",", ":"), default=_fields).encode()
         if len(data) > MAX_BYTES:
             raise StorageError(
                 f"The change has too many files for one commit: its record has {len(data):,} bytes, more than "
@@ -260,7 +263,13 @@ def kept_name(seq: int, number: int) -> str:
     return f"{seq:020d}-{number}.kept"
 
 
-def _fields(part: Record | Published | Retired | Identity | FileList | Emptied | TombstoneFile) -> dict[str, Any]:
+def _fields(
+    part: Record | Published | Retired | Identity | FileList | Emptied | TombstoneFile | PartitionTypes,
+) -> dict[str, Any] | str:
+    return part.text if isinstance(part, PartitionTypes) else _values(part)
+
+
+def _values(part: Any) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__slots__}
 
 
@@ -295,6 +304,7 @@ def _record(body: Any, seq: int) -> Record:
         files_left=None if body.get("files_left") is None else _typed(body["files_left"], bool, "files_left"),
         anew=_typed(body.get("anew", False), bool, "anew"),
         tombstones=None if body.get("tombstones") is None else _tombstones(body["tombstones"], seq, body["kind"]),
+        partition_types=None if (types := body.get("partition_types")) is None else PartitionTypes.parse(_text(types)),
     )
 
 
@@ -359,7 +369,7 @@ def _validated(record: Record) -> Record:
     if not is_id(record.owner) or not all(map(is_id, record.fenced)):
         raise ValueError("a transaction id is not valid")
     names_files = record.publish or record.retire or record.folders or record.retain is not None
-    if record.kind != "commit" and (names_files or record.anew):
+    if record.kind != "commit" and (names_files or record.anew or record.partition_types is not None):
         raise ValueError(f"a record of kind {record.kind} must not name files")
     if record.emptied is not None and (record.publish or record.kind != "commit"):
         raise ValueError("it has the columns of an empty dataset, and is not the commit that emptied it")

@@ -209,6 +209,11 @@ class Transaction:
             counted(len(record.publish), "file"),
             counted(len(record.retire), "file"),
         )
+        if record.partition_types is not None:
+            types = ", ".join(map(str, record.partition_types.types))
+            _logger.info(
+                "commit %d of %s records the types of its partition columns: %s", record.seq, self._view.root, types
+            )
         if published and self._kept:
             self._refresh_exports()
         size = sum(item.size for item in record.publish)
@@ -268,7 +273,9 @@ class Transaction:
         files = {path: file for path, file in self._files.items() if path not in removed}
         files.update((file.path, file) for file in _staged_files(changes, staged))
         emptied = None if files else changes.emptied() or self._view.emptied
-        return replace(self._view, exists=True, files=tuple(files[path] for path in sorted(files)), emptied=emptied)
+        ordered, types = tuple(files[path] for path in sorted(files)), changes.partition_types
+        types = types or self._view.partition_types
+        return replace(self._view, exists=True, files=ordered, emptied=emptied, partition_types=types)
 
     def _claim(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, LogState]:
         """Create the record in the next slot. If another writer gets the slot, check for conflicts and try the next."""

@@ -283,7 +283,9 @@ class Versions:
         ordered = tuple(sorted(files, key=lambda file: file.path))
         # The footer index describes current files by their paths, and a kept file may have the path of one of them.
         emptied = None if ordered else undo.emptied
-        return replace(self.view, exists=True, head=version, files=ordered, side_files=(), index=None, emptied=emptied)
+        types = self.view.partition_types if version == self.view.head else self._state.types_at(version)
+        view = replace(self.view, exists=True, head=version, files=ordered, side_files=(), index=None)
+        return replace(view, emptied=emptied, partition_types=types)
 
     def commits_between(self, since: int, until: int) -> list[FileChanges]:
         """Return the changes of files of the commits after ``since`` up to ``until``, oldest first."""

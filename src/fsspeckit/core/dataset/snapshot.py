@@ -13,11 +13,15 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
-from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
+from fsspeckit.common.partitions import (
+    parse_hive_partition_path,
+    partition_type,
+    plain_partition_type,
+    reads_all,
+)
 from fsspeckit.common.schema import renamed, unify_schemas
 from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.common.text import counted
-from fsspeckit.common.types import unwrapped
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
@@ -121,26 +125,37 @@ def full_schema(snapshot: Snapshot) -> pa.Schema:
 
 
 def partition_schema(snapshot: Snapshot) -> pa.Schema:
-    """Return the partition columns with their types: those of the files, or what the folder names look like."""
-    if snapshot.view.emptied is not None and not snapshot.files:
-        return snapshot.view.emptied.partition_schema
+    """Return the partition columns with their types: those of the files, those in the journal, or inferred ones."""
     known = pa.schema([]) if snapshot.schema is None else snapshot.schema
+    if snapshot.view.emptied is not None and not snapshot.files:
+        known = pa.schema([*known, *(f for f in snapshot.view.emptied.partition_schema if f.name not in known.names)])
+    texts = [values for values in partition_values(snapshot.files) if values is not None]
+    folders = folder_schema(snapshot.view, snapshot.partition_columns, texts, known.names)
     names = snapshot.partition_columns
-    return pa.schema(
-        [known.field(name) if name in known.names else (name, partition_type(_texts(snapshot, name))) for name in names]
-    )
+    return pa.schema([known.field(name) if name in known.names else folders.field(name) for name in names])
+
+
+def folder_schema(
+    view: View, columns: Sequence[str], values: Iterable[PartitionValues], in_files: Collection[str] = ()
+) -> pa.Schema:
+    """Return the types of the partition columns that are only in the names of folders, which have these values."""
+    recorded = [None] * len(columns) if view.partition_types is None else view.partition_types.of_columns(columns)
+    distinct = list(dict.fromkeys(values))
+    fields = []
+    for at, (name, type_) in enumerate(zip(columns, recorded, strict=True)):
+        if name in in_files:
+            continue
+        texts = list(dict.fromkeys(each[at] for each in distinct))
+        if type_ is not None and not reads_all(texts, type_):
+            _logger.warning("%s: folders of %s are not of its type %s, which was recorded", view.root, name, type_)
+            type_ = None  # noqa: PLW2901
+        fields.append(pa.field(name, partition_type(texts) if type_ is None else type_))
+    return pa.schema(fields)
 
 
 def emptied_as(body: pa.Schema, partitions: Sequence[str], source: pa.Schema) -> Emptied:
-    """Return the columns of a new dataset without rows. Partition columns have the types that folders would give."""
-    types = {name: unwrapped(source.field(name).type) for name in partitions}
-    folders = [(name, pa.int64() if pa.types.is_integer(type_) else pa.string()) for name, type_ in types.items()]
-    return Emptied.of(body, pa.schema(folders))
-
-
-def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
-    at = snapshot.partition_columns.index(name)
-    return [values[at] for values in partition_values(snapshot.files) if values is not None]
+    """Return the columns of a new dataset without rows."""
+    return Emptied.of(body, pa.schema([(name, plain_partition_type(source.field(name).type)) for name in partitions]))
 
 
 def load_files(
@@ -181,6 +196,8 @@ def newer_snapshot(
     The second one has the schema of the first: that of the dataset.
     """
     columns, values = partition_layout([file.path for file in view.files])
+    if view.partition_types is None and columns == snapshot.partition_columns:
+        view = replace(view, partition_types=snapshot.view.partition_types)
     known = {file.path: file for file in snapshot.files if file.path not in new}
     added = [file for file in view.files if file.path in new]
     read = {file.path: file for file in read_data_files(storage, added, (*stats_for, *columns))}

@@ -18,14 +18,14 @@ import pyarrow as pa
 from fsspeckit.common.categories import has_categories
 from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.int96 import without_int96
-from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
+from fsspeckit.common.partitions import as_partition_values, parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, check_fit, unify_schemas
 from fsspeckit.common.stored_types import with_mixed
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.column_case import check_column_case
 from fsspeckit.core.dataset.row_streams import row_stream
-from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
+from fsspeckit.core.dataset.snapshot import folder_schema, partition_layout, single_file_view
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.damage import report_damage
@@ -112,6 +112,10 @@ class Source:
         """Return the schema to reconcile with a target's schema. Engines without some of its types adjust theirs."""
         return self.schema
 
+    def with_partition_types(self, types: pa.Schema) -> Source:
+        """Return the rows with partition columns in the types of a dataset, to which all values fit."""
+        return Source(in_partition_types(self.table, types))
+
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Return complete columns."""
         return self.table.select(list(names))
@@ -179,6 +183,16 @@ class Source:
         if own.type != field.type or has_categories(field):
             return True
         return not field.nullable and self.columns([field.name])[field.name].null_count > 0
+
+
+def in_partition_types(table: pa.Table, types: pa.Schema) -> pa.Table:
+    """Return a table with those of its columns that are in a schema of partition columns converted to their types."""
+    for field in types:
+        at = table.schema.get_field_index(field.name)
+        if at >= 0 and table.schema.field(at).type != field.type:
+            values = as_partition_values(table.column(at), field.type, field.name)
+            table = table.set_column(at, table.schema.field(at).with_type(field.type), values)
+    return table
 
 
 def _keep(table: pa.Table) -> pa.Table:
@@ -300,16 +314,17 @@ def files_of_view(storage: Storage, view: View) -> SourceFiles:
             storage, (), without_int96(pa.schema([*columns, *folders], view.emptied.schema.metadata)), ()
         )
     inner, values = partition_layout([file.path for file in view.files])
-    names = [*outer, *inner]
     texts = [(*outer.values(), *(value or (None,) * len(inner))) for value in values]
-    types = [partition_type([text[i] for text in texts]) for i in range(len(names))]
+    folders = folder_schema(view, inner, (value for value in values if value is not None))
+    columns = [*(pa.field(name, partition_type([text])) for name, text in outer.items()), *folders]
+    names = [*outer, *inner]
     files = read_data_files(storage, view.files, ())
     by_schema = {id(file.schema): file for file in reversed(files)}
     named = [(file.path, file.schema) for file in reversed(by_schema.values())]
     unified = unify_schemas((schema for _, schema in named), operation="reading the source", path=view.root)
     check_column_case(unified, named, view.root)
     body = with_mixed(without_int96(unified), (schema for _, schema in named))
-    extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
+    extra = [field for field in columns if field.name not in body.names]
     partitions = tuple(dict(zip(names, text, strict=True)) for text in texts)
     return SourceFiles(storage, tuple(files), pa.schema([*body, *extra], body.metadata), partitions)
 

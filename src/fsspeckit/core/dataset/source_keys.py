@@ -209,14 +209,14 @@ def split_by_partition(
 class PartitionIdentities:
     """Canonical names of partitions: folder values are parsed as the source's types, so all spellings are equal.
 
-    Columns in ``in_folders`` are only in the names of folders. There, a folder with leading zeros is text and
-    not equal to a number of the source.
+    Columns in ``text_folders`` are only in the names of folders, and text in the dataset. There, a folder with leading
+    zeros is not equal to a number of the source.
     """
 
-    def __init__(self, columns: Sequence[str], source: pa.Schema, in_folders: Collection[str] = ()) -> None:
+    def __init__(self, columns: Sequence[str], source: pa.Schema, text_folders: Collection[str] = ()) -> None:
         self._columns = tuple(columns)
         self._types = [source.field(name).type for name in columns]
-        self._in_folders = in_folders
+        self._text_folders = text_folders
         self._known: dict[PartitionValues, str] = {}
         self._similar: dict[str, PartitionValues] = {}
 
@@ -256,7 +256,7 @@ class PartitionIdentities:
         """Return for each folder whether one of its values is text that only looks like a value of the source."""
         result = [False] * len(folders)
         for number, (name, column) in enumerate(zip(self._columns, typed, strict=True)):
-            if name in self._in_folders:
+            if name in self._text_folders:
                 found = _are_other([values[number] for values in folders], column)
                 result = [one or other for one, other in zip(result, found, strict=True)]
         return result

@@ -16,9 +16,8 @@ import pyarrow.types as pat
 
 from fsspeckit.common.errors import ColumnNameError
 from fsspeckit.common.notation import Notation
-from fsspeckit.common.partitions import partition_type
 from fsspeckit.common.types import is_text
-from fsspeckit.core.dataset.snapshot import Snapshot, partition_layout
+from fsspeckit.core.dataset.snapshot import Snapshot, folder_schema, partition_layout, partition_schema
 from fsspeckit.core.dataset.source import DeferredRead, Input
 from fsspeckit.core.formats import can_delimit, format_of
 
@@ -143,10 +142,10 @@ def columns_in_folders(snapshot: Snapshot) -> dict[str, pa.DataType]:
     """The partition columns that a dataset has only in the names of its folders, with their types."""
     known = () if snapshot.schema is None else snapshot.schema.names
     if snapshot.view.emptied is not None:
-        return {field.name: field.type for field in snapshot.view.emptied.partition_schema if field.name not in known}
+        return {field.name: field.type for field in partition_schema(snapshot) if field.name not in known}
     columns, values = partition_layout([file.path for file in snapshot.view.files])
-    texts = zip(*(value for value in values if value is not None), strict=True)
-    return {name: partition_type(each) for name, each in zip(columns, texts, strict=True) if name not in known}
+    folders = folder_schema(snapshot.view, columns, (value for value in values if value is not None), known)
+    return {field.name: field.type for field in folders}
 
 
 def read_later(given: Input, snapshot: Snapshot) -> Input:

@@ -116,8 +116,10 @@ def _of_tuples(filters: Any, schema: pa.Schema) -> pc.Expression:
 
 def _of_tuple(part: Any, schema: pa.Schema) -> pc.Expression:
     """Return one tuple as an expression. Arrow's test for members narrows constants, and finds one of both zeros."""
-    found: pc.Expression = pq.filters_to_expression([part])
     name, operator, given = part
+    if isinstance(given, str) and name in schema.names and pat.is_temporal(schema.field(name).type):
+        part = (name, operator, pa.scalar(given).cast(schema.field(name).type))
+    found: pc.Expression = pq.filters_to_expression([part])
     if operator not in ("in", "not in") or name not in schema.names:
         return found
     type_ = schema.field(name).type

@@ -95,8 +95,10 @@ def partition_text(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
-        utc = value if value.tzinfo is None else value.astimezone(UTC)
-        return utc.strftime("%Y-%m-%d %H:%M:%S.%f")
+        if value.tzinfo is None:
+            return value.isoformat(" ", "microseconds")
+        # Without the Z, Spark reads the text in the time zone of its session.
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat("T", "microseconds") + "Z"
     return value.isoformat() if isinstance(value, date) else str(value)
 
 

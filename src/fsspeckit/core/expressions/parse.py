@@ -300,7 +300,8 @@ class _Parser:
     def _like(self, node: Any) -> Expression:
         value, pattern = self._operands(node)
         if not is_text(value.type) or not isinstance(pattern, Literal) or not is_text(pattern.type):
-            raise self._error("LIKE needs a text and a constant pattern", node, "as in \"name LIKE 'A%'\"")
+            example = "CAST(day AS VARCHAR) LIKE '2026-11%'" if pat.is_temporal(value.type) else "name LIKE 'A%'"
+            raise self._error("LIKE needs a text and a constant pattern", node, f'as in "{example}"')
         found = Call(type(node).__name__.lower(), (value, pattern), pa.bool_())
         return Call("not", (found,), pa.bool_()) if node.args.get("negate") else found
 

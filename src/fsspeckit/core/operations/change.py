@@ -18,6 +18,7 @@ from fsspeckit.common.errors import CommitConflictError, FsspeckitError
 from fsspeckit.common.stored_types import with_marks_of
 from fsspeckit.core.commit.file_list import paths_of, sizes_of
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.categories import columns_left
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
@@ -60,6 +61,7 @@ class PreparedChange:
         pruned: Files that do not change and are not in ``snapshot.files``.
         pruned_reasons: The reasons for these files, by the paths of their examples.
         tombstones: The deleted keys of a change feed.
+        partition_types: The types of the partition columns after the change, if it has a source.
         schema_changes: The columns that are added or become wider.
     """
 
@@ -85,6 +87,7 @@ class PreparedChange:
     pruned: PrunedFiles | None = None
     pruned_reasons: Mapping[str, str] = field(default_factory=dict)
     tombstones: Tombstones | None = None
+    partition_types: PartitionTypes | None = None
     schema_changes: Sequence[SchemaChange] = ()
 
     @property
@@ -318,6 +321,7 @@ def _changes(place: Place, prepared: PreparedChange, whole: Snapshot, outcomes: 
         complete_view=True,
         info=info,
         emptied=lambda: columns_left(place.storage, whole),
+        partition_types=prepared.partition_types,
     )
 
 

@@ -11,10 +11,12 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
 from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.categories import categories_for, own_categories
+from fsspeckit.core.dataset.folder_types import settled, types_written
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
@@ -45,11 +47,18 @@ from fsspeckit.core.planning.history import (
 )
 from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, partition_groups
 from fsspeckit.core.planning.merge_changes import is_removed
-from fsspeckit.core.planning.merge_request import FileChange, MergeSchemas, check_evolution, insert_tasks, rewrite_tasks
+from fsspeckit.core.planning.merge_request import (
+    FileChange,
+    MergeSchemas,
+    check_evolution,
+    insert_tasks,
+    partition_columns_of,
+    rewrite_tasks,
+)
 from fsspeckit.core.planning.merge_rules import compile_rules, deleting_rows
 from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
-from fsspeckit.core.values.history import VALID_FROM, HistoryChanges, change_history, raise_first_failure
+from fsspeckit.core.values.history import IS_CURRENT, VALID_FROM, HistoryChanges, change_history, raise_first_failure
 
 
 def apply_history(
@@ -78,11 +87,14 @@ def apply_history(
     ):
 
         def plan() -> PlannedChange:
-            snapshot = categories_for(feed, load(), place, "apply_changes")
+            written = pa.schema([*feed.schema, pa.field(IS_CURRENT, pa.bool_())])
+            rows, snapshot = settled(feed, load(), written=written)
+            snapshot = categories_for(rows, snapshot, place, "apply_changes")
             with vanished_file_is_conflict(place, "apply_changes"):
-                if feed.exchange_folder is not None:
-                    return _plan_exchanged(engine, feed, place, snapshot, request, reporter)
-                return _plan(engine, feed, place, snapshot, request, reporter)
+                exchanged = rows.exchange_folder is not None
+                plan = (_plan_exchanged if exchanged else _plan)(engine, rows, place, snapshot, request, reporter)
+            types = types_written(snapshot, partition_columns_of(snapshot, request.partition_by), rows, written)
+            return replace(plan, prepared=replace(plan.prepared, partition_types=types))
 
         return run_change(
             engine,

@@ -19,6 +19,7 @@ from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.categories import categories_for
+from fsspeckit.core.dataset.folder_types import settled, types_written
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot, same_types
 from fsspeckit.core.dataset.source import Input, Source
@@ -93,10 +94,11 @@ def merge(
     ):
 
         def plan() -> PlannedChange:
-            snapshot = categories_for(source, load(), place, request.operation)
-            if source.exchange_folder is not None:
-                return _plan_exchanged(engine, source, place, snapshot, request, reporter)
-            return _plan(engine, source, place, snapshot, request, reporter)
+            rows, snapshot = settled(source, load())
+            snapshot = categories_for(rows, snapshot, place, request.operation)
+            if rows.exchange_folder is not None:
+                return _plan_exchanged(engine, rows, place, snapshot, request, reporter)
+            return _plan(engine, rows, place, snapshot, request, reporter)
 
         return run_change(
             engine,
@@ -388,6 +390,7 @@ def _prepare(
         reasons={change.file.path: change.reason for change in changes.files},
         stale=changes.stale,
         moved=changes.moved,
+        partition_types=types_written(snapshot, schemas.partitions, source),
         schema_changes=schemas.changes if adds_rows else (),
     )
 

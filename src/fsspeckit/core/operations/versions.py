@@ -217,6 +217,7 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
         complete_view=True,
         info=info,
         emptied=lambda: target.emptied,
+        partition_types=target.partition_types,
         tombstones=None if is_same else earlier,
         tombstones_at=tombstones.slot,
     )

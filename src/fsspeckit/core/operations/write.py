@@ -29,8 +29,10 @@ from fsspeckit.common.stored_types import with_types_kept
 from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.partition_types import PartitionTypes
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
 from fsspeckit.core.dataset.categories import categories_for, columns_left, own_categories
+from fsspeckit.core.dataset.folder_types import settled, types_written
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, emptied_as, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
@@ -53,6 +55,7 @@ from fsspeckit.core.planning.merge_request import (
     check_partition_columns,
     new_file_options,
     partition_columns_of,
+    text_folders,
     visible_partitions,
     without_columns,
 )
@@ -99,6 +102,7 @@ class _Existing:
     """The existing dataset: its files, the footer of one file, and its partition columns.
 
     ``identities`` has the partition of each file, in the same order; ``None`` for a file outside partition folders.
+    ``source`` are the rows, with partition columns in the types of the dataset.
     """
 
     view: View
@@ -106,6 +110,7 @@ class _Existing:
     partitions: tuple[str, ...]
     identities: Sequence[str | None]
     spellings: PartitionIdentities
+    source: Source
 
     @property
     def folders(self) -> Mapping[str, str]:
@@ -148,10 +153,10 @@ def write(
                 raise _changed(place)
             if request.mode in ("error", "ignore") and not existing.view.is_missing:
                 return _keep_existing(place, existing.view, request, started, dry_run=dry_run)
-            work = _Work.plan(engine, place, source, existing, request, reporter)
+            work = _Work.plan(engine, place, existing, request, reporter)
             if dry_run:
                 return work.result(None, (), None, started)
-            return work.commit(engine, source, attempts, reporter, started)
+            return work.commit(engine, attempts, reporter, started)
 
         return attempts.run(attempt)
 
@@ -192,12 +197,12 @@ class _Work:
         cls,
         engine: Engine,
         place: Place,
-        source: Source,
         existing: _Existing,
         request: WriteRequest,
         reporter: Reporter,
     ) -> _Work:
         """Check the source against the dataset, and plan the write."""
+        source = existing.source
         if not request.replaces_all:
             existing = existing.with_categories(place, source)
         body = _body(source, existing, request, place.path)
@@ -226,10 +231,9 @@ class _Work:
         count, routes = source.rows, rows.exchanged
         return cls(place, request, existing, tasks, retire, removal, count, left, examine, routes)
 
-    def commit(
-        self, engine: Engine, source: Source, attempts: Attempts, reporter: Reporter, started: float
-    ) -> WriteResult:
+    def commit(self, engine: Engine, attempts: Attempts, reporter: Reporter, started: float) -> WriteResult:
         """Stage the new files and commit them."""
+        source = self.existing.source
         transaction = attempts.begin(self.existing.view, f"write:{self.request.mode}")
         outcomes = attempts.staged.run(
             source, self.tasks, lambda tasks: self._run(engine, source, tasks, transaction.staging, reporter)
@@ -257,6 +261,7 @@ class _Work:
         pairs = zip(newer.view.files, newer.identities, strict=True)
         outside = [file.path for file, name in pairs if name is None and file.path in new]
         is_same = newer.partitions == self.existing.partitions and set(retire) == set(self.retire)
+        is_same &= newer.sample.view.partition_types == self.existing.sample.view.partition_types
         if not is_same or (outside and self.request.mode == "overwrite_partitions"):
             raise _changed(self.place)
 
@@ -294,7 +299,15 @@ class _Work:
             is_empty_write=not publish and (self.request.replaces_all or self.existing.view.is_missing),
             tombstones=() if self.request.replaces_all and tombstones else None,
             tombstones_at=slot if self.request.replaces_all else None,
+            partition_types=self._partition_types,
         )
+
+    @property
+    def _partition_types(self) -> PartitionTypes | None:
+        """The types of the partition columns after the write."""
+        existing = self.existing
+        sample = replace(existing.sample, schema=None) if self.request.replaces_all else existing.sample
+        return types_written(sample, existing.partitions, existing.source)
 
     def result(
         self, outcomes: Sequence[Outcome] | None, publish: Sequence[Publish], commit: Commit | None, started: float
@@ -381,11 +394,14 @@ def _examine(place: Place, view: View, source: Source, request: WriteRequest) ->
     if request.mode == "overwrite_partitions" and not partitions:
         remedy = 'Pass partition_by or mode="overwrite".' if view.is_missing else 'Use mode="overwrite".'
         raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset. {remedy}')
-    known = () if sample.schema is None else sample.schema.names
-    spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
+    if not request.replaces_all and sample.schema is not None:
+        sample = replace(sample, partition_columns=columns)
+        source, sample = settled(source, sample, [each for each in values if each is not None])
+        view = replace(view, partition_types=sample.view.partition_types)
+    spellings = PartitionIdentities(partitions, source.schema, text_folders(sample))
     keeps = partitions == columns and not request.replaces_all
     identities = spellings.of_all([texts if keeps else None for texts in values])
-    return _Existing(view, sample, partitions, identities, spellings)
+    return _Existing(view, sample, partitions, identities, spellings, source)
 
 
 def _load_sample(place: Place, view: View, request: WriteRequest) -> Snapshot:

@@ -156,7 +156,7 @@ def partition_groups(
     snapshot: Snapshot, source: Source, rows: range | RowNumbers, schemas: MergeSchemas
 ) -> tuple[list[PartitionRows], list[str | None]]:
     """Return source rows by partition, with the folders that exist, and the partition of each file."""
-    spellings = PartitionIdentities(schemas.partitions, source.schema, schemas.in_folders)
+    spellings = PartitionIdentities(schemas.partitions, source.schema, schemas.text_folders)
     identities = file_identities(snapshot, schemas.partitions, spellings)
     groups = split_by_partition(source, rows, schemas.partitions, folders_of(snapshot, identities))
     spellings.check(groups)
@@ -278,7 +278,7 @@ def _match_in_all_partitions(
     in_key = [name for name in target.schemas.partitions if name in request.key_columns]
     rows = np.sort(rows)
     groups = split_by_partition(target.source, rows, in_key, {})
-    spellings = PartitionIdentities(in_key, target.source.schema, target.schemas.in_folders)
+    spellings = PartitionIdentities(in_key, target.source.schema, target.schemas.text_folders)
     identities = file_identities(target.snapshot, in_key, spellings)
     return _match_files(target, stage, groups, identities, rows, ())
 

@@ -72,7 +72,7 @@ class MergeMoves:
     def _parts(self, moves: Sequence[Match]) -> Iterator[tuple[str, RewriteTask]]:
         request, schemas = self.request, self.schemas
         types = pa.schema([self.source.schema.field(name) for name in schemas.partitions])
-        existing = existing_folders(self.snapshot, types, schemas.in_folders)
+        existing = existing_folders(self.snapshot, types, schemas.text_folders)
         columns = None if schemas.updated is None else tuple(dict.fromkeys((*schemas.updated, *schemas.partitions)))
         for file, match, (folders, _) in zip(self.snapshot.files, moves, self._places(moves), strict=True):
             encoded = pc.dictionary_encode(folders)

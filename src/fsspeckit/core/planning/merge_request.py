@@ -24,8 +24,8 @@ from fsspeckit.common.choices import (
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, refuse_case_twins, same_storage
 from fsspeckit.common.text import counted
-from fsspeckit.common.types import key_compare_type
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.common.types import is_text, key_compare_type
+from fsspeckit.core.dataset.snapshot import Snapshot, partition_schema
 from fsspeckit.core.dataset.source_keys import ONE_CHANGE_PER_KEY, KeyChoice, PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named, errors_name
 from fsspeckit.core.file_names import new_file_name
@@ -266,6 +266,12 @@ def partition_columns_of(snapshot: Snapshot, partition_by: Sequence[str] | None)
     return snapshot.partition_columns
 
 
+def text_folders(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the partition columns that are only in the names of folders and that are text."""
+    known = () if snapshot.schema is None else snapshot.schema.names
+    return tuple(field.name for field in partition_schema(snapshot) if field.name not in known and is_text(field.type))
+
+
 @dataclass(frozen=True, slots=True)
 class MergeSchemas:
     """Schemas of a merge.
@@ -276,6 +282,7 @@ class MergeSchemas:
         partitions: The partition columns.
         added: Columns that the target does not have yet.
         in_folders: Partition columns whose values are only in the names of folders.
+        text_folders: Those of them that are text in an existing dataset.
         updated: Columns that matched rows get from the source; ``None`` means all columns.
         written: Columns of the source that are written, to matched or to new rows.
         compared: Columns whose values in all rows of the source must fit, in the types in which they are compared.
@@ -288,6 +295,7 @@ class MergeSchemas:
     partitions: tuple[str, ...]
     added: tuple[str, ...]
     in_folders: tuple[str, ...] = ()
+    text_folders: tuple[str, ...] = ()
     updated: tuple[str, ...] | None = None
     written: tuple[str, ...] = ()
     compared: pa.Schema = field(default_factory=lambda: pa.schema([]))
@@ -354,6 +362,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
         partitions,
         added,
         tuple(in_folders),
+        text_folders(snapshot),
         updated,
         written,
         compared,

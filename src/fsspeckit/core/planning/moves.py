@@ -19,7 +19,7 @@ from fsspeckit.core.kernels.new_partitions import FindNewPartitions, NewPartitio
 from fsspeckit.core.model import DataFile, MoveTask, RewriteTask, WriteOptions
 from fsspeckit.core.planning.conditions import MatchingRows, constants_of
 from fsspeckit.core.planning.folder_values import check_folder_values
-from fsspeckit.core.planning.merge_request import new_file_options
+from fsspeckit.core.planning.merge_request import new_file_options, text_folders
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.storage import Storage
 
@@ -47,8 +47,7 @@ def find_new_partitions(
     read = [item for item in items if item.columns]
     on_done = reporter.stage("find partitions", len(read), rows=sum(len(item.positions) for item in read))
     found = iter(engine.map(find, read, on_done) if read else ())
-    in_folders = [name for name in columns if snapshot.schema is not None and name not in snapshot.schema.names]
-    folders = existing_folders(snapshot, schema, in_folders)
+    folders = existing_folders(snapshot, schema, text_folders(snapshot))
     results = [next(found) if item.columns else find(item) for item in items]
     return [replace(result, folders=tuple(folders.get(name, name) for name in result.folders)) for result in results]
 
@@ -75,12 +74,12 @@ def _folder_values(columns: Sequence[str], schema: pa.Schema, file: DataFile) ->
     return found
 
 
-def existing_folders(snapshot: Snapshot, schema: pa.Schema, in_folders: Sequence[str]) -> dict[str, str]:
+def existing_folders(snapshot: Snapshot, schema: pa.Schema, in_text: Sequence[str]) -> dict[str, str]:
     """Return the folder of each partition that has files, by the name that a new folder would have.
 
-    ``schema`` has the types of the partition columns; those in ``in_folders`` are not in the files.
+    ``schema`` has the types of the partition columns; those in ``in_text`` are text and not in the files.
     """
-    spellings = PartitionIdentities(snapshot.partition_columns, schema, in_folders)
+    spellings = PartitionIdentities(snapshot.partition_columns, schema, in_text)
     identities = spellings.of_all([file.partition for file in snapshot.files])
     pairs = reversed(list(zip(snapshot.files, identities, strict=True)))
     return {name: dirname(file.path) for file, name in pairs if name is not None}

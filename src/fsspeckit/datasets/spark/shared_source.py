@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from fsspeckit.common.arrow_versions import concat_batches
 from fsspeckit.common.causes import report_writing
-from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source import Source, in_partition_types
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.storage import Storage, parent
 from fsspeckit.core.values.take import with_one_dictionary
 
+NO_COLUMNS = pa.schema([])
 INLINE_BYTES = 4 * 1024 * 1024
 _FILE_ROWS = 1_000_000
 _BATCH_ROWS = 250_000
@@ -39,13 +40,17 @@ class SpillFile:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Reference to shared rows: serialized rows, or the files that hold them, in order."""
+    """Reference to shared rows: serialized rows, or the files that hold them, in order.
+
+    ``partitions`` are partition columns whose values are converted to these types when they are read.
+    """
 
     name: str
     schema: pa.Schema
     inline: bytes | None = None
     storage: Storage | None = None
     files: tuple[SpillFile, ...] = ()
+    partitions: pa.Schema = NO_COLUMNS
 
     def open(self) -> Source:
         """Return the rows; the process keeps the last opened source in memory."""
@@ -65,7 +70,8 @@ class Handle:
 
     def file(self, number: int, names: Sequence[str]) -> pa.Table:
         """Return some columns of one file: memory-mapped if it is local, else only these columns are fetched."""
-        return self._reader(number, names).read_all().select(list(names))
+        table = self._reader(number, names).read_all().select(list(names))
+        return in_partition_types(table, self.partitions)
 
     def _reader(self, number: int, names: Sequence[str]) -> pa.RecordBatchFileReader:
         assert self.storage is not None
@@ -78,7 +84,9 @@ class Handle:
     def batches(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield some columns of one file in batches."""
         reader = self._reader(number, names)
-        return (reader.get_batch(i).select(list(names)) for i in range(reader.num_record_batches))
+        for number_of_batch in range(reader.num_record_batches):
+            table = pa.Table.from_batches([reader.get_batch(number_of_batch).select(list(names))])
+            yield from in_partition_types(table, self.partitions).to_batches()
 
     def forget(self) -> None:
         """Release the rows in this process."""
@@ -140,6 +148,14 @@ class SharedSource(Source):
         if self.handle.storage is None or not self.handle.files:
             return share_inline(Source.with_parts(self, parts, schema).table)
         return spilled(parts, schema, self.handle.storage, self.share_limit)
+
+    def with_partition_types(self, types: pa.Schema) -> SharedSource:
+        """Return the rows with partition columns in the types of a dataset. Those in files are converted when read."""
+        table = in_partition_types(self.table, types)
+        if self.handle.inline is not None:
+            return replace(self, table=table, handle=share_inline(table).handle)
+        handle = replace(self.handle, name=uuid.uuid4().hex, schema=table.schema, partitions=types)
+        return replace(self, table=table, handle=handle)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Return some columns of all rows."""

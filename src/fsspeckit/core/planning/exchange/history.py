@@ -163,7 +163,7 @@ class _Planner:
     def _scans(self, summaries: Sequence[SourceSummary], in_key: Sequence[str]) -> tuple[list[TargetKeys], list[str]]:
         """Return the scans of the files that may have a key of the feed, and the last step for each file."""
         files, schemas = self.snapshot.files, self.schemas.matching
-        spellings = PartitionIdentities(in_key, self.feed.schema, schemas.in_folders)
+        spellings = PartitionIdentities(in_key, self.feed.schema, schemas.text_folders)
         folder_keys = [name or "" for name in file_identities(self.snapshot, in_key, spellings)]
         checked = [i for i, name in enumerate(folder_keys) if not name.startswith(UNREADABLE)]
         reasons, scans = ["partition"] * len(files), list[TargetKeys]()
@@ -225,7 +225,7 @@ class _Planner:
     def _new_rows(self, found: Sequence[HistoryDecisions]) -> tuple[list[PartitionRows], RowNumbers, list[RowNumbers]]:
         """Return the partitions with new rows, the number of rows by part and partition, and numbers by part."""
         writing = self.schemas.writing
-        spellings = PartitionIdentities(writing.partitions, self.schemas.rows, writing.in_folders)
+        spellings = PartitionIdentities(writing.partitions, self.schemas.rows, writing.text_folders)
         folders = folders_of(self.snapshot, file_identities(self.snapshot, writing.partitions, spellings))
         names = {name for each in found for name in each.folders}
         groups = [PartitionRows(folders.get(name, name), name, NO_ROWS) for name in names]

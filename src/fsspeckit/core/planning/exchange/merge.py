@@ -147,7 +147,7 @@ class _Planner:
     def plan(self, summaries: Sequence[SourceSummary], schemas: MergeSchemas) -> ExchangedMerge:
         """Match keys and return the changes."""
         engine, place, folder, reporter = self.engine, self.place, self._folder, self.reporter
-        spellings = PartitionIdentities(schemas.partitions, self.source.schema, schemas.in_folders)
+        spellings = PartitionIdentities(schemas.partitions, self.source.schema, schemas.text_folders)
         groups, identities = self._partitions(summaries, schemas, spellings)
         scope, scope_failure = self._scope()
         scans, reasons = self._scans(summaries, schemas, groups, identities, scope)
@@ -226,7 +226,7 @@ class _Planner:
         """Return the scans of the files that may have a key of the source, and the last step for each file."""
         files, number = self.snapshot.files, {group.identity: i for i, group in enumerate(groups)}
         in_key = [name for name in schemas.in_folders if name in self.request.key_columns]
-        spellings = PartitionIdentities(in_key, self.source.schema, schemas.in_folders)
+        spellings = PartitionIdentities(in_key, self.source.schema, schemas.text_folders)
         folder_keys = file_identities(self.snapshot, in_key, spellings)
         everywhere = self._moves(schemas) != "ignore" or self.rules.deletes is not None
         checked = [

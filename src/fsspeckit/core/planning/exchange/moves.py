@@ -56,7 +56,7 @@ def plan_moves(
     if not moved:
         return ExchangedMoves((), MoveRoutes(), (MovedPlaces(),) * parts)
     types = pa.schema([source.field(name) for name in schemas.partitions])
-    existing = existing_folders(snapshot, types, schemas.in_folders)
+    existing = existing_folders(snapshot, types, schemas.text_folders)
     folders = sorted({existing.get(name, name) for each in moved for name in each.folders})
     numbers = {name: number for number, name in enumerate(folders)}
     maps = [np.array([numbers[existing.get(name, name)] for name in each.folders], dtype=np.int64) for each in moved]
