@@ -161,3 +161,12 @@ def test_a_date_format_without_a_date_is_questioned(fsspeckit: Fsspeckit) -> Non
     assert "--date-format %d.%m.%Y has no effect" in said
     assert "pass --schema 'day date'" in said
     assert fsspeckit("write", "days.csv", "lake", "--date-format", "%d.%m.%Y", "--schema", "day date")[0] == 0
+
+
+def test_a_source_of_hive_needs_no_ending_and_no_format(fsspeckit: Fsspeckit) -> None:
+    Path("hive/day=1").mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), "hive/day=1/000000_0")
+    Path("hive/notes.txt").write_text("not rows")
+    for number, source in enumerate(("hive", "hive/day=1/000000_0")):
+        assert fsspeckit("write", source, f"lake{number}")[0] == 0
+        assert table(f"lake{number}")["id"].to_pylist() == [1, 2]

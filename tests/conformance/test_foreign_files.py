@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +20,7 @@ import pytest
 import fsspeckit
 from conformance.effort import for_each
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
-from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
+from fsspeckit.common.errors import DamagedFileError, PartitionError, SchemaMismatchError
 from inside import (
     I32,
     I64,
@@ -432,3 +435,94 @@ def test_two_columns_of_one_file_that_differ_only_in_case_stay_two(io: Any, tmp_
     put(root / "c.parquet", pa.table({"id": [3], "NAME": ["d"]}))
     with pytest.raises(SchemaMismatchError, match=r"'NAME' of c\.parquet .*Rename one"):
         io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)
+
+
+GEO = {
+    "version": "1.1.0",
+    "primary_column": "geometry",
+    "columns": {
+        "geometry": {
+            "encoding": "WKB",
+            "crs": {"id": {"authority": "EPSG", "code": 25832}, "name": "ETRS89 / UTM zone 32N"},
+            "geometry_types": ["Point"],
+            "bbox": [0.0, 0.0, 1.0, 1.0],
+            "edges": "planar",
+        }
+    },
+}
+
+
+def _places(ids: list[int], crs: int = 25832) -> pa.Table:
+    """A table as geopandas writes it: geometries as WKB, and metadata of GeoParquet and of pandas."""
+    points = [b"\x01\x01\0\0\0" + struct.pack("<dd", id_, id_) for id_ in ids]
+    geo = json.loads(json.dumps(GEO))
+    geo["columns"]["geometry"]["crs"]["id"]["code"] = crs
+    table = pa.Table.from_pandas(pd.DataFrame({"id": ids, "geometry": points, "v": ["old"] * len(ids)}))
+    return table.replace_schema_metadata({**table.schema.metadata, b"geo": json.dumps(geo).encode()})
+
+
+OF_ROWS: dict[str, Callable[[Any, str], Any]] = {
+    "update of one row group": lambda io, path: io.update(path, set={"v": "'new'"}, where="id = 1"),
+    "update of all row groups": lambda io, path: io.update(path, set={"v": "'new'"}, where="id < 9"),
+    "delete": lambda io, path: io.delete(path, where="id IN (1, 4)"),
+    "insert": lambda io, path: io.merge(_places([50]), path, **UPSERT),
+    "compact": lambda io, path: io.compact_parquet_dataset(path, target_rows_per_file=100),
+    "optimize": lambda io, path: io.optimize_parquet_dataset(path, zorder_columns=["id"], target_rows_per_file=100),
+}
+
+
+@pytest.mark.parametrize("change", OF_ROWS.values(), ids=OF_ROWS)
+def test_metadata_that_describes_rows_is_not_kept(io: Any, tmp_path: Path, change: Callable[[Any, str], Any]) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    for number, ids in enumerate(([0, 1, 2, 3], [4, 5, 6, 7])):
+        put(root / f"{number}.parquet", _places(ids), row_group_size=2)
+    before = contents(root)
+    change(io, path)
+    changed = [file for file in data_files(root) if before.get(file.name) != file.read_bytes()]
+    assert changed
+    for file in changed:
+        for metadata in (pq.read_schema(file).metadata, pq.read_metadata(file).metadata):
+            (column,) = json.loads(metadata[b"geo"])["columns"].values()
+            expected = GEO["columns"]["geometry"] | {"geometry_types": []}
+            assert column == {key: value for key, value in expected.items() if key != "bbox"}
+            assert json.loads(metadata[b"pandas"])["index_columns"] == []
+        assert pd.read_parquet(file).index.equals(pd.RangeIndex(pq.read_metadata(file).num_rows))
+
+
+def test_geometries_in_different_coordinate_systems_are_not_joined(io: Any, tmp_path: Path) -> None:
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    put(root / "0.parquet", _places([0]))
+    put(root / "1.parquet", _places([1], crs=4326))
+    before = tree_of(tmp_path)
+    for name in ("compact", "optimize"):
+        with pytest.raises(SchemaMismatchError, match=r"`geo` of .*0\.parquet.* 'geometry' differently"):
+            OF_ROWS[name](io, path)
+    assert tree_of(tmp_path) == before
+
+
+def test_a_folder_with_an_empty_value_concerns_only_its_own_rows(io: Any, tmp_path: Path) -> None:
+    """Readers have an empty text there; Spark refuses the folder, so no row is written to it."""
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    for number, folder in enumerate(("p=", "p=a", "p=__HIVE_DEFAULT_PARTITION__")):
+        put(root / folder / "a.parquet", numbers([number]))
+        put(root / folder / "b.parquet", numbers([number + 10]))
+    source = pa.table({"id": [1, 2, 5], "v": ["new"] * 3, "p": ["a", None, "b"]})
+    result = io.merge(source, path, **UPSERT)
+    assert (result.inserted, result.updated) == (1, 2)
+    with pytest.raises(PartitionError, match=r"'p'.*''"):
+        io.merge(source.set_column(2, "p", [["a", None, ""]]), path, **UPSERT)
+    moved = pa.table({"id": [10], "v": ["moved"], "p": ["a"]})
+    with pytest.raises(PartitionError, match=r"p=/b\.parquet"):
+        io.merge(moved, path, **UPSERT)
+    io.merge(moved, path, partition_move="move", **UPSERT)
+    assert io.update(path, set={"v": "'set'"}, where="p = ''").updated == 1
+    io.compact_parquet_dataset(path, target_rows_per_file=10)
+    rows = [(0, "set", ""), (1, "new", "a"), (2, "new", None), (5, "new", "b"), (10, "moved", "a")]
+    rows += [(11, "old", "a"), (12, "old", None)]
+    assert sorted(map(tuple, (row.values() for row in io.read_parquet(path).to_pylist()))) == rows
+    with pytest.raises(PartitionError, match="the folder p= has an empty text"):
+        io.export(path, "delta")
+    assert not (root / "_delta_log").exists()
+    assert io.delete(path, where="p = ''").deleted == 1
+    assert not (root / "p=").exists()
+    io.export(path, "delta")

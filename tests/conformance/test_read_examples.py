@@ -117,7 +117,7 @@ def test_names_that_are_data(io: Any, tmp_path: Path, name: str) -> None:
 
 NOT_DATA = [
     "_a.parquet", ".a.parquet", "_temporary/a.parquet", ".hidden/a.parquet", "sub/_a.parquet",
-    "_temporary/0/day=1/a.parquet", "a.parquet.tmp", "a.csv", "_SUCCESS", "a.parquet.crc", "parquet",
+    "_temporary/0/day=1/a.parquet", "_SUCCESS", "a.parquet.crc",
 ]  # fmt: skip
 
 

@@ -253,7 +253,7 @@ def _stdin() -> pa.Table:
 def _format_of(path: str, options: dict[str, Any] | None) -> str:
     """Return the format by the ending of a path, or of a folder by the files in it."""
     from fsspeckit.common.errors import DatasetNotFoundError
-    from fsspeckit.core.ext.inputs import find_files
+    from fsspeckit.core.ext.inputs import find_files, is_parquet_file
     from fsspeckit.core.formats import ENDINGS, format_of
 
     found = format_of(path.rstrip("/"))
@@ -268,6 +268,8 @@ def _format_of(path: str, options: dict[str, Any] | None) -> str:
         present.append(name)
     if not present:
         raise DatasetNotFoundError(f"no parquet, csv or json file at {path}; check the path of the source")
+    if len(present) > 1 and is_parquet_file(path, options):
+        return "parquet"
     if len(present) > 1:
         raise usage(f"{path} may be any of {', '.join(present)}", "say which with --format")
     return present[0]

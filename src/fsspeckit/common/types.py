@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import types as pat
 
+_INDEX_BITS = 32  # of dictionaries
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _FLOATS = ((11, pa.float16()), (24, pa.float32()), (53, pa.float64()))  # mantissa bits, type
 _UNITS = ("s", "ms", "us", "ns")
@@ -217,7 +218,8 @@ def _common_encoded(target: pa.DataType, source: pa.DataType, rules: _Rules) -> 
     # Both sides together may have more values than a narrow index type can represent.
     wide = any(pat.is_dictionary(t) and t.index_type.bit_width == 64 for t in (target, source))
     ordered = target.ordered and pat.is_dictionary(source) and source.ordered
-    return pa.dictionary(pa.int64() if wide else pa.int32(), value, ordered)
+    index = target.index_type if target.index_type.bit_width == _INDEX_BITS else pa.int32()
+    return pa.dictionary(pa.int64() if wide else index, value, ordered)
 
 
 def _common_number(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:

@@ -16,13 +16,11 @@ from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.footer_index import MIN_FILES, MIN_LOCAL_FILES, FooterIndex, has_identity, usable_entries
 from fsspeckit.core.file_names import is_data_file, is_visible
-from fsspeckit.core.parquet.bytes.format_fields import MAGIC
-from fsspeckit.core.parquet.footer import ENCRYPTED_MAGIC
 from fsspeckit.core.parquet.footer_table import is_of_others, table_of_others
+from fsspeckit.core.parquet.magic import SMALLEST, is_parquet
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 
-_SMALLEST = 13  # bytes of a file that can be Parquet
-_WHOLE = 64 * 1024  # bytes of a file that is read with one request
+_CHECKSUM = ".crc"
 _SETTLED = 2.0  # seconds after which a file cannot be changed again within the same time stamp
 _MOST_KNOWN = 200_000
 _KNOWN: dict[Hashable, bool] = {}
@@ -37,7 +35,7 @@ def split_entries(
     for entry in entries:
         if is_data_file(entry.path):
             data.append(entry)
-        elif is_visible(entry.path):
+        elif is_visible(entry.path) and not entry.path.endswith(_CHECKSUM):
             unsure.append(entry)
     if not unsure:
         return data, []
@@ -49,18 +47,19 @@ def split_entries(
 
 def is_data(storage: Storage, root: str, entry: Entry) -> bool:
     """Return whether a file is a data file by its name or its content. A record of the journal may name any file."""
-    return is_data_file(entry.path) or _is_parquet(storage, root, entry) is True
+    return is_data_file(entry.path) or is_parquet(storage, join(root, entry.path), entry) is True
 
 
 def _kinds(storage: Storage, root: str, entries: Sequence[Entry], index: FooterIndex | None) -> list[bool | None]:
     """Return for each file whether it is Parquet; ``None`` if it vanished."""
     place = (storage.client, storage.url(root))
     keys = [(place, entry.path, entry.size, entry.version) for entry in entries]
-    kinds = [False if entry.size < _SMALLEST else _KNOWN.get(key) for entry, key in zip(entries, keys, strict=True)]
+    kinds = [False if entry.size < SMALLEST else _KNOWN.get(key) for entry, key in zip(entries, keys, strict=True)]
     if index is not None and kinds.count(None) >= (MIN_LOCAL_FILES if storage.is_local else MIN_FILES):
         kinds = _with_index(kinds, entries, index)
     unknown = [number for number, kind in enumerate(kinds) if kind is None]
-    looked = for_each(storage, lambda number: _is_parquet(storage, root, entries[number]), unknown)
+    paths = [join(root, entry.path) for entry in entries]
+    looked = for_each(storage, lambda number: is_parquet(storage, paths[number], entries[number]), unknown)
     for number, kind in zip(unknown, looked, strict=True):
         kinds[number] = kind
     others = [entries[number] for number in unknown if kinds[number] is False and _is_final(entries[number])]
@@ -88,20 +87,6 @@ def _is_final(entry: Entry) -> bool:
     """Return whether another content would have another size or version, and the index can have the name."""
     is_old = has_identity(entry.version) and time.time() - entry.modified > _SETTLED
     return is_old and is_storable(entry.path)
-
-
-def _is_parquet(storage: Storage, root: str, entry: Entry) -> bool | None:
-    path = join(root, entry.path)
-    try:
-        end = storage.read_tail(path, entry.size if entry.size <= _WHOLE else len(MAGIC))
-        if end[-len(MAGIC) :] not in (MAGIC, ENCRYPTED_MAGIC):
-            return False
-        if entry.size <= _WHOLE:
-            return end[: len(MAGIC)] == end[-len(MAGIC) :]
-        with storage.open_input(path, entry.size, entry.stamp) as file:
-            return bool(file.read(len(MAGIC)) == end)
-    except FileNotFoundError:
-        return None
 
 
 def _remember(kinds: dict[Hashable, bool]) -> None:

@@ -216,7 +216,7 @@ def same_types(one: Snapshot, other: Snapshot) -> bool:
 
 def check_one_dataset(snapshot: Snapshot) -> None:
     """Raise if files in different folders have so few columns in common that they are different datasets."""
-    by_schema = [snapshot.files[last] for _, last in sorted(_schema_spans(snapshot.files))]
+    by_schema = schema_examples(snapshot.files)
     for number, file in enumerate(by_schema):
         for other in by_schema[:number]:
             if file.folder != other.folder and _are_unrelated(set(file.schema.names), set(other.schema.names)):
@@ -224,6 +224,11 @@ def check_one_dataset(snapshot: Snapshot) -> None:
                     f"{snapshot.root} contains different datasets: {other.path} has the columns {other.schema.names}, "
                     f"and {file.path} has {file.schema.names}. Move the files of one dataset out of {snapshot.root}."
                 )
+
+
+def schema_examples(files: Sequence[DataFile]) -> list[DataFile]:
+    """Return a file for each schema."""
+    return [files[last] for _, last in sorted(_schema_spans(files))]
 
 
 def _schema_spans(files: Sequence[DataFile], numbers: Numbers | None = None) -> list[tuple[int, int]]:

@@ -237,15 +237,15 @@ class PartitionIdentities:
         try:
             texts = zip(*folders, strict=True)
             typed = [typed_values(column, type_) for column, type_ in zip(texts, self._types, strict=True)]
+            spellings = partition_folders(dict(zip(self._columns, typed, strict=True))).to_pylist()
         except PartitionError:
             if len(folders) > 1:
                 for values in folders:
                     self._learn([values])
             else:
-                # No value of the source's types has this text, so no source row is in this partition.
+                # No value of the source has this text, so no source row is in this partition.
                 self._known[folders[0]] = f"{UNREADABLE}{folders[0]}"
             return
-        spellings = partition_folders(dict(zip(self._columns, typed, strict=True))).to_pylist()
         is_other = self._are_other(folders, typed)
         for values, spelling, other in zip(folders, spellings, is_other, strict=True):
             if other:

@@ -71,9 +71,10 @@ class CatalogTable:
 
         Raises:
             UnsupportedDataError: Hive has no type for a column, or cannot have its name.
-            PartitionError: One partition has several folders.
+            PartitionError: One partition has several folders, or an empty text.
         """
         _check_names(table.schema.names)
+        table.check_partitions(TITLE)
         types = table.types(TITLE, hive_type)
         keys = tuple((name, types.pop(name)) for name in table.partition_columns)
         return cls(location, tuple(types.items()), keys, _folders(table, location) if keys else {})

@@ -88,6 +88,7 @@ def types_of(table: Table) -> dict[str, Any]:
     """Return the Delta types of all columns. Raise if there is a column that Delta cannot have."""
     check_names(list(table.schema.names))
     table.check_times(TITLE)
+    table.check_partitions(TITLE)
     return table.types(TITLE, delta_type)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import OldCalendarError, UnsupportedDataError
+from fsspeckit.common.errors import OldCalendarError, PartitionError, UnsupportedDataError
 from fsspeckit.core.model import ColumnStats, DataFile
 from fsspeckit.core.parquet.timestamps import old_columns
 
@@ -103,6 +103,20 @@ class Table:
                         "and has another type in other files. Nothing was changed. Write the files with one type first."
                     )
         return types
+
+    def check_partitions(self, title: str) -> None:
+        """Raise for empty texts as partition values, which the format cannot tell from null.
+
+        Raises:
+            PartitionError: A folder has an empty text.
+        """
+        for file in self.files:
+            if "" in file.partition:
+                raise PartitionError(
+                    f"{title} export of {self.path}: the folder {file.path.rpartition('/')[0]} has an empty text, "
+                    f"which {title} cannot tell from null. Nothing was changed. Write its rows with null or another "
+                    "text."
+                )
 
     def check_times(self, title: str) -> None:
         """Raise for timestamps of an old calendar, which readers of table formats read as others.

@@ -25,8 +25,10 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.notation import USUAL, Notation
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
-from fsspeckit.core.formats import COMPRESSED, plain_name
-from fsspeckit.core.storage import FOLDER, Entry, Storage, Tree, join, resolve
+from fsspeckit.core.file_names import is_visible
+from fsspeckit.core.formats import COMPRESSED, ENDINGS, format_of, plain_name
+from fsspeckit.core.parquet.magic import is_parquet
+from fsspeckit.core.storage import FOLDER, Entry, Storage, Tree, for_each, join, resolve
 from fsspeckit.core.storage.foreign_tables import check_files_not_owned
 from fsspeckit.core.values.spill import spool
 
@@ -331,9 +333,22 @@ def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[I
         tree = storage.list_tree(location)
     except FileNotFoundError:
         return []
-    found = [item for item in tree.files if _is_visible(item.path) and _has_ending(item.path, endings)]
+    visible = [item for item in tree.files if is_visible(item.path)]
+    found = [item for item in visible if _has_ending(item.path, endings)]
+    if endings == ENDINGS["parquet"]:
+        others = [item for item in visible if format_of(item.path) is None and not item.path.endswith(".crc")]
+        looked = for_each(storage, lambda item: is_parquet(storage, join(location, item.path), item), others)
+        found += [item for item, is_data in zip(others, looked, strict=True) if is_data]
+        found.sort(key=lambda item: item.path)
     check_files_not_owned(storage, location, tree, found)
     return [_input_file(storage, location, item) for item in found]
+
+
+def is_parquet_file(path: str, storage_options: Mapping[str, Any] | None) -> bool:
+    """Return whether a path leads to one file, and its content is Parquet."""
+    storage, location = resolve(path, None, storage_options)
+    entry = storage.stat(location)
+    return entry is not None and entry.size != FOLDER and bool(is_parquet(storage, location, entry))
 
 
 def _match(storage: Storage, pattern: str) -> list[InputFile]:
@@ -345,7 +360,7 @@ def _match(storage: Storage, pattern: str) -> list[InputFile]:
     except FileNotFoundError:
         return []
     fits = re.compile(glob_translate(rest))
-    found = [item for item in tree.files if fits.match(item.path) and _is_visible(item.path)]
+    found = [item for item in tree.files if fits.match(item.path) and is_visible(item.path)]
     check_files_not_owned(storage, fixed, tree, found)
     return [_input_file(storage, fixed, item) for item in found]
 
@@ -358,11 +373,6 @@ def _tree_of(entries: Sequence[Entry]) -> Tree:
 
 def _input_file(storage: Storage, root: str, entry: Entry) -> InputFile:
     return InputFile(storage, join(root, entry.path), entry.path, entry.size, entry.stamp)
-
-
-def _is_visible(path: str) -> bool:
-    *folders, name = path.split("/")
-    return name[:1] not in ("_", ".") and all(part[:1] not in ("_", ".") or "=" in part for part in folders)
 
 
 def _has_ending(path: str, endings: tuple[str, ...]) -> bool:

@@ -25,6 +25,7 @@ from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_copy_columns, c
 from fsspeckit.core.parquet.damage import open_file, report_damage
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import open_parquet, read_footer, with_content
+from fsspeckit.core.parquet.row_facts import without_row_facts
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.timestamps import old_columns
 from fsspeckit.core.parquet.writer import StagedFile, stored_schema
@@ -195,7 +196,7 @@ class _Output:
         note = self.task.file.sort_note
         is_sorted = note is not None and set(note.columns) <= set(self._constant_columns())
         kept = replace(note, rows=self.task.rows_out) if note is not None and is_sorted else None
-        return (without_sort_note(self.footer.key_values) or {}) | sort_note_metadata(kept)
+        return without_row_facts(without_sort_note(self.footer.key_values)) | sort_note_metadata(kept)
 
 
 def _keeps_rows(task: RewriteTask) -> bool:

@@ -12,6 +12,7 @@ from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.maintenance_run import (
     MaintenanceRun,
     RewriteWork,
+    check_same_geometry,
     check_value_ranges,
     load_for,
     run_rewrites,
@@ -46,6 +47,7 @@ def compact(
             snapshot = load_for(place, request.scope, dry_run=dry_run, operation="compact", ignore_case=ignores)
             scope = request.scope.with_renames(column_renames(snapshot.files)) if ignores else request.scope
             check_units(snapshot, scope, "compact")
+            check_same_geometry(snapshot, "compact")
             check_value_ranges(engine, place, snapshot, "compact", reporter)
             run = MaintenanceRun.begin(place, "compact", snapshot, attempts, runs)
             with report_narrow_codes("compact", place.path, snapshot):

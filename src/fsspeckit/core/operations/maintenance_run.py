@@ -17,7 +17,7 @@ from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, S
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, joint_schema, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, joint_schema, load_snapshot, schema_examples
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
@@ -33,6 +33,7 @@ from fsspeckit.core.model import (
 )
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
+from fsspeckit.core.parquet.row_facts import geometry_columns
 from fsspeckit.core.parquet.stored_types import check_stored
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.planning.compact import target_tag
@@ -307,6 +308,20 @@ def load_for(
     if snapshot.schema is not None:
         check_stored(snapshot.schema, f"{operation} of {place.path}")
     return replace(snapshot, view=view)
+
+
+def check_same_geometry(snapshot: Snapshot, operation: str) -> None:
+    """Raise if files to join have geometries in different coordinate systems: one file can name only one of them."""
+    known: dict[str, tuple[str, Any]] = {}
+    for file in schema_examples(snapshot.files):
+        for name, facts in geometry_columns(file.schema.metadata).items():
+            path, first = known.setdefault(name, (file.path, facts))
+            if facts != first:
+                raise SchemaMismatchError(
+                    f"{operation} of {snapshot.root}: the metadata `geo` of {path} and {file.path} describes "
+                    f"{name!r} differently, such as another coordinate system. Nothing was changed. Write the files "
+                    "with one coordinate system and encoding first."
+                )
 
 
 def check_value_ranges(

@@ -44,6 +44,7 @@ from fsspeckit.core.operations.maintenance_run import (
     MaintenanceRun,
     RewriteWork,
     StagedOutput,
+    check_same_geometry,
     check_value_ranges,
     dropped_rows,
     finished_result,
@@ -104,6 +105,7 @@ def optimize(
             assert snapshot.schema is not None
             request.check(snapshot.schema, snapshot.partition_columns)
             check_units(snapshot, request.scope, "optimize")
+            check_same_geometry(snapshot, "optimize")
             check_value_ranges(engine, place, snapshot, "optimize", reporter)
             run = MaintenanceRun.begin(place, "optimize", snapshot, attempts, runs)
             with report_narrow_codes("optimize", place.path, snapshot):

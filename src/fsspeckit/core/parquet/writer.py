@@ -17,6 +17,7 @@ from fsspeckit.core.parquet.bytes.assembler import close_quietly
 from fsspeckit.core.parquet.bytes.format_fields import MAX_GROUP_ROWS
 from fsspeckit.core.parquet.bytes.kept_types import KeptTypesWriter
 from fsspeckit.core.parquet.int96 import ARROW_SCHEMA, UNIT, has_only_int96, int96_leaves, metadata_of
+from fsspeckit.core.parquet.row_facts import without_row_facts
 from fsspeckit.core.parquet.sort_note import schema_without_sort_note
 from fsspeckit.core.parquet.stored_types import bare_schema, is_bare, kept_elements
 from fsspeckit.core.parquet.timestamps import without_old_marks
@@ -29,7 +30,8 @@ _INT96 = "use_deprecated_int96_timestamps"
 
 def _own_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
     """Return the metadata of other files that is true for a new one."""
-    return {key: value for key, value in without_old_marks(metadata).items() if key != UNIT}
+    pairs = without_row_facts(without_old_marks(metadata))
+    return {key: value for key, value in pairs.items() if key != UNIT}
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.arrow_versions import BLOOM_FILTERS, INSTALLED, require, require_extensions
-from fsspeckit.common.categories import is_ordered
 from fsspeckit.common.errors import ColumnNameError, SchemaMismatchError
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet.footer import PHYSICAL, Chunk, Footer
@@ -71,10 +70,11 @@ def like_file(
     chunks = footer.chunks(0)
     plain = _plain_sizes(sample, footer.group_rows(0))
     dictionary = [c.leaf.path for c in chunks if c.has_dictionary and _saves_space(c, plain.get(c.leaf.path))]
-    ordered = [field.name for field in sample.schema if is_ordered(field.type)]
-    dictionary = list(dict.fromkeys([*dictionary, *ordered]))
+    # Older versions of polars read a dictionary type only from pages with codes.
+    coded = [field.name for field in sample.schema if pa.types.is_dictionary(field.type)]
+    dictionary = list(dict.fromkeys([*dictionary, *coded]))
     encodings = {} if recast else {c.leaf.path: kept for c in chunks if (kept := _kept_encoding(c))}
-    encodings = {path: kept for path, kept in encodings.items() if path not in ordered}
+    encodings = {path: kept for path, kept in encodings.items() if path not in coded}
     codecs = {c.leaf.path: codec_name(c.codec) for c in chunks}
     return _ALWAYS | {
         "compression": options.compression or codecs,
