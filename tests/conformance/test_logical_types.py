@@ -218,3 +218,26 @@ def test_a_text_that_is_no_uuid_is_refused(io: Any, tmp_path: Path, key: str) ->
     with pytest.raises(SchemaMismatchError, match=r"\{not-one\}"):
         io.merge(wrong, folder, key_columns=[key, "p"])
     assert contents(tmp_path / "d") == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("name", ["datafusion_v2", "polars_array"])
+def test_pages_that_pyarrow_reads_only_as_plain_values(io: Any, tmp_path: Path, name: str, verb: str) -> None:
+    """Categories without a dictionary, and arrays with nulls (text[2], an array of text in DuckDB)."""
+    folder = lake(tmp_path, name)
+    types, rows = rows_of(folder)
+    kinds = pl.read_parquet(f"{folder}/p=1/*.parquet").schema
+    change, model = VERBS[verb]
+    change(io, folder)
+    assert rows_of(folder) == (types, sorted(model(rows), key=str))
+    assert pl.read_parquet([str(file) for file in data_files(Path(folder))]).schema == kinds
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_integers_that_arrow_lacks_are_no_damage(io: Any, tmp_path: Path, verb: str) -> None:
+    folder = lake(tmp_path, "polars_int128")
+    before = contents(tmp_path / "d")
+    for call in (lambda: VERBS[verb][0](io, folder), lambda: io.read_parquet(folder)):
+        with pytest.raises(UnsupportedDataError, match=r"a\.parquet is not damaged.*column\(s\) \['i'\]"):
+            call()
+    assert contents(tmp_path / "d") == before

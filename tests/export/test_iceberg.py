@@ -210,6 +210,52 @@ def test_a_column_that_iceberg_cannot_have_is_refused(io: PyarrowDatasetIO, tmp_
     assert not Path(folder + ".iceberg").exists()
 
 
+@pytest.mark.parametrize("folder", ["d", "a#b?c"])
+def test_names_that_are_no_urls_and_uuids(io: PyarrowDatasetIO, tmp_path: Path, folder: str) -> None:
+    """pyiceberg ends a URL at # and ?, and takes a path as it is."""
+    path, numbers = tmp_path / folder, [uuid.UUID(int=1 << 127), None]
+    path.mkdir()
+    for at, name in enumerate(("part#1.parquet", "100%20 or more?.parquet")):
+        values = pa.array([None if number is None else number.bytes for number in numbers], pa.binary(16))
+        column = pa.ExtensionArray.from_storage(pa.uuid(), values)
+        pq.write_table(pa.table({"id": [at, at + 10], "u": column}), path / name)
+    io.export(str(path), "iceberg")
+    expected = [{"id": n, "u": numbers[0] if n < 10 else None} for n in (0, 1, 10, 11)]
+    assert sorted(table_of(str(path)).scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == expected
+    assert table_of(str(path)).scan(row_filter="id = 1").to_arrow().to_pylist() == expected[1:2]
+    assert str(table_of(str(path)).schema().find_field("u").field_type) == "uuid"
+
+
+def test_names_that_no_reader_opens_on_an_object_store_are_refused(memory_fs: Any) -> None:
+    io = PyarrowDatasetIO(filesystem=memory_fs)
+    io.write_dataset(pa.table({"id": [1]}), "/lake/d", basename_template="part#{i}.parquet")
+    with pytest.raises(UnsupportedDataError, match="part#0"):
+        io.export("/lake/d", "iceberg")
+
+
+def test_files_that_polars_reads_from_an_export(
+    io: PyarrowDatasetIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    io.write_dataset(pa.table({"id": [1, 2]}), str(tmp_path / "d"), basename_template="part#{i}.parquet")
+    io.export(str(tmp_path / "d"), "iceberg")
+    assert pl.scan_iceberg(table_of(str(tmp_path / "d"))).collect()["id"].to_list() == [1, 2]
+
+
+def test_categories_beside_texts(io: PyarrowDatasetIO, tmp_path: Path) -> None:
+    """pyiceberg cannot join them, so the export names the command that writes one type."""
+    path = str(tmp_path / "d")
+    texts = pa.array(["a", "b"])
+    for at, column in enumerate((texts.dictionary_encode(), texts)):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"id": [at, at + 2], "kind": column}), tmp_path / "d" / f"{at}.parquet")
+    with pytest.raises(UnsupportedDataError, match=r"'kind' is dictionary.* and string in .*fsspeckit compact"):
+        io.export(path, "iceberg")
+    io.compact_parquet_dataset(path, target_rows_per_file=100)
+    io.export(path, "iceberg")
+    assert sorted(row["kind"] for row in exported(path)) == ["a", "a", "b", "b"]
+
+
 def test_field_ids_of_another_table_are_refused(io: PyarrowDatasetIO, tmp_path: Path) -> None:
     field = pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "7"})
     (tmp_path / "ids").mkdir()

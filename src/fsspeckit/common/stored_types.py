@@ -20,13 +20,20 @@ BARE = b"fsspeckit.bare"
 """Metadata of a field: its file has no Arrow schema, from which some readers take the type."""
 MIXED = b"fsspeckit.mixed"
 """Metadata of a field: the logical types that it has in different files."""
+DECODED = b"fsspeckit.decoded"
+"""Metadata of a field: the categories of its file are decoded as plain values first."""
 _FORM = (ELEMENTS, LOGICAL, BARE, MIXED)
-_MARKS = (*_FORM, MARK)
+_MARKS = (*_FORM, DECODED, MARK)
 
 
 def marks_of(field: pa.Field) -> dict[bytes, bytes]:
     """Return the marks of a field, except that of INT96."""
     return {key: value for key, value in (field.metadata or {}).items() if key in _FORM}
+
+
+def decoded_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns of categories that are decoded as plain values first."""
+    return tuple(field.name for field in schema if DECODED in (field.metadata or {}))
 
 
 def without_marks(schema: pa.Schema) -> pa.Schema:

@@ -428,6 +428,6 @@ def test_a_chunk_description_in_statistics_is_not_a_chunk(tmp_path: Path, sound:
 
 def test_data_that_pyarrow_cannot_read_is_not_called_damaged() -> None:
     """Such as nested texts of more than 2 GB in a row group."""
-    expected = pytest.raises(UnsupportedDataError, match=r"a\.parquet has data that pyarrow cannot read \(Nested")
+    expected = pytest.raises(UnsupportedDataError, match=r"a\.parquet is not damaged, but pyarrow .*\(Nested")
     with expected, report_damage("reading", "a.parquet"):
         raise pa.ArrowNotImplementedError("Nested data conversions not implemented for chunked array outputs")

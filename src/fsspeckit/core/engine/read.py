@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from operator import and_, or_
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.int96 import unit_of
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.common.stored_types import without_marks
+from fsspeckit.common.stored_types import decoded_columns, without_marks
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.engine.protocol import ReadRequest, RowSelection
 from fsspeckit.core.expressions.conditions import errors_name
@@ -32,7 +32,7 @@ from fsspeckit.core.kernels.read_columns import read_columns
 from fsspeckit.core.kernels.read_values import read_values
 from fsspeckit.core.model import NO_ROWS, DataFile
 from fsspeckit.core.parquet.batches import value_bytes
-from fsspeckit.core.parquet.damage import open_file, report_damage
+from fsspeckit.core.parquet.damage import open_file, report_damage, unreadable_columns
 from fsspeckit.core.parquet.reader import check_rows
 from fsspeckit.core.parquet.timestamps import check_times
 from fsspeckit.core.storage import Storage
@@ -156,6 +156,8 @@ class _FileReader:
         with self._opened(file) as scan:
             if condition is not None:
                 return self._filtered(scan, file, condition)
+            if decoded_columns(file.schema):
+                return pa.concat_tables(table for _, table in self._in_batches(file, groups, self._names))
             table = scan(self._names)
         check_rows(table.num_rows, file, groups)
         return table
@@ -180,6 +182,8 @@ class _FileReader:
     def read_selected(self, file: DataFile, selection: RowSelection) -> pa.Table:
         """Return the selected rows of a file. Row groups without one are read only for the columns of the condition."""
         groups, condition = selection.row_groups, selection.condition
+        if condition is None and decoded_columns(file.schema):
+            return pa.concat_tables(table for _, table in self._in_batches(file, groups, self._names))
         if condition is not None and self._is_large(file, groups):
             return self._select_in_batches(file, groups, condition)
         with self._opened(file) as scan:
@@ -208,7 +212,9 @@ class _FileReader:
         return pa.concat_tables([self._with_folders(table, file) for table in tables] or [wanted.empty_table()])
 
     def _is_large(self, file: DataFile, groups: Sequence[int]) -> bool:
-        """Return whether a row group may have more decoded bytes than a scanner should hold."""
+        """Return whether a row group may have more decoded bytes than a scanner should hold, or it cannot read it."""
+        if decoded_columns(file.schema):
+            return True
         width = sum(value_bytes(field.type, _TEXT_BYTES) for field in self._schema)
         return max((file.row_groups[group] for group in groups), default=0) * width > _MOST_SCANNED
 
@@ -243,7 +249,8 @@ class _FileReader:
     @contextmanager
     def _opened(self, file: DataFile) -> Iterator[_Scan]:
         """Open a file once to scan columns of it, of all row groups or of some."""
-        with report_damage("reading", file.path), open_file(self._storage, file) as opened:
+        unreadable = partial(unreadable_columns, self._storage, file)
+        with report_damage("reading", file.path, unreadable), open_file(self._storage, file) as opened:
             fragment = self._formats[unit_of(file.schema)].make_fragment(
                 opened, partition_expression=self._partition(file)
             )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fsspeckit.common.documents import parse_json
-from fsspeckit.common.errors import StorageError
+from fsspeckit.common.errors import StorageError, UnsupportedDataError
 from fsspeckit.common.install import install_command
 from fsspeckit.common.int96 import int96_columns
 from fsspeckit.core.export.iceberg_types import FieldIds, bound_bytes, name_mapping, partition_value, types_of
@@ -76,7 +76,23 @@ class Location:
 
     def url(self, name: str) -> str:
         """Return the URL of a metadata file."""
-        return f"{self.table_url}/metadata/{name}"
+        return readable(f"{self.table_url}/metadata/{name}")
+
+
+def readable(url: str) -> str:
+    """Return the address of a file as readers find it: they end a URL at # and ?, but not a local path.
+
+    Raises:
+        UnsupportedDataError: The file is not on a local disk, and its name has such a character.
+    """
+    if not {"#", "?"} & set(url):
+        return url
+    if url.startswith("file://"):
+        return url.removeprefix("file://")
+    raise UnsupportedDataError(
+        f"Readers of Apache Iceberg cannot open {url}, because its name has '#' or '?'. Nothing was changed. Rename "
+        "the file, or run `fsspeckit optimize` on the dataset, which writes its rows to new files."
+    )
 
 
 def next_metadata(
@@ -192,12 +208,11 @@ def _write_manifests(
 
     schema, spec = Schema.model_validate(state.schema), PartitionSpec.model_validate(state.spec)
     manifest, listing = (MemoryFile(location.url(name)) for name in names)
-    manifests = []
+    manifests, data_files = [], [_data_file(file, state, types, location) for file in files]
     if files:
         with write_manifest(FORMAT_VERSION, spec, schema, manifest, snapshot, "deflate") as writer:
-            for file in files:
+            for data_file in data_files:
                 status = ManifestEntryStatus.ADDED
-                data_file = _data_file(file, state, types, location)
                 writer.add_entry(ManifestEntry.from_args(status=status, snapshot_id=snapshot, data_file=data_file))
         manifests.append(writer.to_manifest_file())
     with write_manifest_list(FORMAT_VERSION, listing, snapshot, None, location.version, "deflate") as lists:
@@ -227,7 +242,7 @@ def _data_file(file: TableFile, state: IcebergState, types: Mapping[str, Any], l
                 target[field["id"]] = bound
     return DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"{location.data_url}/{file.path}",
+        file_path=readable(f"{location.data_url}/{file.path}"),
         file_format=FileFormat.PARQUET,
         partition=Record(*map(partition_value, file.partition)),
         record_count=file.rows,

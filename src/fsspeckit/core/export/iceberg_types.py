@@ -48,7 +48,24 @@ def types_of(table: Table) -> dict[str, Any]:
     for each in table.schemas:
         _check_no_field_ids(each)
     table.check_times(TITLE)
-    return table.types(TITLE, iceberg_type)
+    types = table.types(TITLE, iceberg_type)
+    _check_categories(table)
+    return types
+
+
+def _check_categories(table: Table) -> None:
+    """Raise for categories beside other values: pyiceberg reads them as they are, and cannot join them."""
+    found: dict[str, FileSchema] = {}
+    for each in table.schemas:
+        for column in each.schema:
+            other = found.setdefault(column.name, each)
+            pair = {str(each.schema.field(column.name).type), str(other.schema.field(column.name).type)}
+            if len(pair) > 1 and any("dictionary<" in kind for kind in pair):
+                raise UnsupportedDataError(
+                    f"{TITLE} export of {table.path}: the column {column.name!r} is {' and '.join(sorted(pair))} in "
+                    f"{each.path} and {other.path}, which pyiceberg cannot read as one column. Nothing was changed. "
+                    f"Run `fsspeckit compact {table.path}` with a target above their sizes, which writes one type."
+                )
 
 
 def _check_no_field_ids(file: FileSchema) -> None:

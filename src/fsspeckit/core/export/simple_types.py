@@ -7,6 +7,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
+from fsspeckit.common.types import extension_name
 from fsspeckit.core.export.table import unsupported
 
 TypeSystem = Literal["delta", "iceberg", "hive"]
@@ -51,6 +52,8 @@ def simple_type(system: TypeSystem, name: str, kind: pa.DataType) -> str | None:
         return "binary"
     if pat.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
         return _DECIMAL[place].format(kind.precision, kind.scale)
+    if extension_name(kind) == "arrow.uuid" and system == "iceberg":
+        return "uuid"
     return _NAMES[kind][place] if kind in _NAMES else None
 
 

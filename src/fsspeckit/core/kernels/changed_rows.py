@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from fsspeckit.core.expressions.evaluate import evaluate
 from fsspeckit.core.expressions.tree import columns_of
 from fsspeckit.core.model import RewriteTask, RowNumbers
 from fsspeckit.core.parquet.batches import read_batches
-from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.damage import failing_columns, report_damage
 from fsspeckit.core.parquet.reader import check_rows
 from fsspeckit.core.values.equality import columns_equal
 from fsspeckit.core.values.take import coalesce, filter_rows, replace_rows, share_codes, take_ascending
@@ -212,7 +212,7 @@ class ChangedRowsReader:
         check_rows(count, self._task.file, [group])
 
     def _report_damage(self) -> AbstractContextManager[None]:
-        return report_damage("rewriting", self._task.file.path)
+        return report_damage("rewriting", self._task.file.path, partial(failing_columns, self._parquet))
 
     def _as_output(self, table: pa.Table) -> pa.Table:
         if not self._task.recast:

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.common.stored_types import with_marks_of
+from fsspeckit.common.stored_types import decoded_columns, with_marks_of
 from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, SortNote, WriteOptions
 from fsspeckit.core.parquet.batches import read_batches, value_bytes
-from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.damage import report_damage, unreadable_columns
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import check_rows, open_rows, read_footer
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
@@ -72,6 +72,7 @@ class RowForm:
         recast = any(file.rows and file.schema is not schema and not file.schema.equals(schema) for file in files)
         lead = lead_file(files)
         new_schema = lead is not None and not lead.schema.equals(schema, check_metadata=True)
+        new_schema = new_schema or (lead is not None and bool(decoded_columns(lead.schema)))
         coded = () if recast or new_schema or footer is None else tuple(dictionary_columns(footer, schema))
         return cls(schema, coded, recast, new_schema, renames or {})
 
@@ -107,7 +108,7 @@ def read_file(
         for group in groups:
             batches, rows = read_batches(reader, group), 0
             while True:
-                with report_damage("reading", file.path):
+                with report_damage("reading", file.path, partial(unreadable_columns, storage, file)):
                     table = next(batches, None)
                 if table is None:
                     break

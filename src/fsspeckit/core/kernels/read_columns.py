@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet.batches import read_batches
-from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.damage import report_damage, unreadable_columns
 from fsspeckit.core.parquet.reader import check_rows, open_parquet
 from fsspeckit.core.storage import Storage
 
@@ -23,7 +24,7 @@ def read_columns(
     """
     names = [name for name in schema.names if name in file.schema.names]
     with (
-        report_damage("reading", file.path),
+        report_damage("reading", file.path, partial(unreadable_columns, storage, file)),
         open_parquet(storage, file, verify=True, partial=True) as reader,
     ):
         for group in row_groups:

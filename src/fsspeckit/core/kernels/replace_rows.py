@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from fsspeckit.common.bridge import empty_table
 from fsspeckit.common.int96 import int96_columns, same_int96
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.common.stored_types import marks_of, with_marks_of
+from fsspeckit.common.stored_types import decoded_columns, marks_of, with_marks_of
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows, selects_exactly
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.batches import fits_in_memory
@@ -170,7 +170,7 @@ class _Output:
     def _writer(self, sample: pa.Table) -> StagedFile:
         """Return a writer with the options of the input. Unless types change, the stored schema is copied."""
         options, sink = self._options(sample), self.storage.open_output(self.staged)
-        if self.task.recast:
+        if self.task.recast or decoded_columns(self.task.file.schema):
             schema = with_marks_of(self.task.schema, self.task.file.schema)
             metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(sink, schema, options, metadata)

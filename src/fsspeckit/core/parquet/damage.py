@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import DamagedFileError, FsspeckitError, UnsupportedDataError
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.storage import Entry, Storage
+
+_GAPS = ("Expected all lists to be of size", "DictAccumulator")
+"""Errors of pyarrow about data that other readers read: nulls in lists of a fixed size, categories as plain values."""
 
 
 def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
@@ -31,9 +35,30 @@ def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
     return opened
 
 
+def unreadable_columns(storage: Storage, file: DataFile) -> list[str]:
+    """Return the columns of a file that pyarrow cannot read."""
+    with open_file(storage, file) as opened:
+        return failing_columns(pq.ParquetFile(opened))
+
+
+def failing_columns(parquet: pq.ParquetFile) -> list[str]:
+    """Return the columns of an open file that pyarrow cannot read; each is tried alone."""
+    found = []
+    for name in parquet.schema_arrow.names:
+        try:
+            for _ in parquet.iter_batches(columns=[name]):
+                pass
+        except (OSError, pa.ArrowException):
+            found.append(name)
+    return found
+
+
 @contextmanager
-def report_damage(operation: str, path: str) -> Iterator[None]:
-    """Raise errors of a read with the path: `DamagedFileError`, `UnsupportedDataError`, or those of `outer_cause`."""
+def report_damage(operation: str, path: str, unreadable: Callable[[], list[str]] | None = None) -> Iterator[None]:
+    """Raise errors of a read with the path: `DamagedFileError`, `UnsupportedDataError`, or those of `outer_cause`.
+
+    ``unreadable`` finds the columns of a healthy file that pyarrow cannot read.
+    """
     try:
         yield
     except (FileNotFoundError, FsspeckitError):
@@ -41,10 +66,11 @@ def report_damage(operation: str, path: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
         if cause := outer_cause(f"{operation}: cannot read {path}", error):
             raise cause from error
-        if isinstance(error, pa.ArrowNotImplementedError):
+        if isinstance(error, pa.ArrowNotImplementedError) or any(text in str(error) for text in _GAPS):
+            named = f" in column(s) {found}" if unreadable is not None and (found := unreadable()) else ""
             raise UnsupportedDataError(
-                f"{operation}: {path} has data that pyarrow cannot read ({error}); write the file again with smaller "
-                "row groups or with other types, then run again"
+                f"{operation}: {path} is not damaged, but pyarrow cannot read its data{named} ({error}); write the "
+                "file again with smaller row groups or with other types, then run again"
             ) from error
         raise DamagedFileError(
             f"{operation}: {path} cannot be read as Parquet ({error}); restore or move the file, then run again"

@@ -20,6 +20,7 @@ import pyarrow as pa
 from fsspeckit.common.arrow_versions import require_extensions
 from fsspeckit.common.errors import FsspeckitError, StorageError
 from fsspeckit.common.int96 import int96_columns, unit_of
+from fsspeckit.common.stored_types import decoded_columns
 from fsspeckit.core.model import ColumnStats, DataFile, KeptBytes, ViewFile
 from fsspeckit.core.parquet.bytes.format_fields import TRAILER, FileField, SchemaField, key_values_of
 from fsspeckit.core.parquet.bytes.thrift import (
@@ -50,8 +51,8 @@ from fsspeckit.core.parquet.footer import (
 from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTemplate, read_group
 from fsspeckit.core.parquet.int96 import ARROW_SCHEMA, known_unit, mark_int96, read_as
 from fsspeckit.core.parquet.sort_note import read_sort_note, schema_without_sort_note, without_sort_note
-from fsspeckit.core.parquet.stored_schema import footer_without_views
-from fsspeckit.core.parquet.stored_types import has_order, mark_stored
+from fsspeckit.core.parquet.stored_schema import decodable_footer
+from fsspeckit.core.parquet.stored_types import has_order, mark_decoded, mark_stored
 from fsspeckit.core.parquet.timestamps import needs_nanoseconds, old_columns, without_old_bounds
 from fsspeckit.core.storage import Storage
 
@@ -134,7 +135,8 @@ class _SchemaInfo:
     """What files with the same schema and key-value metadata have in common."""
 
     arrow: pa.Schema
-    has_views: bool
+    is_replaced: bool
+    decoded: tuple[str, ...]
     int96: tuple[str, ...]
     old: tuple[str, ...]
     columns: Mapping[str, _Column]
@@ -203,7 +205,7 @@ class FooterFacts:
             sort_note=read_sort_note(suffix.key_values, rows),
             footer=len(data) + _OVERHEAD,
             int96=suffix.schema.int96,
-            raw_footer=footer_without_views(data) if suffix.schema.has_views else None,
+            raw_footer=decodable_footer(data, suffix.schema.decoded) if suffix.schema.is_replaced else None,
             version=file.version,
         )
 
@@ -229,7 +231,7 @@ class FooterFacts:
     def _parse(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Suffix]:
         """Parse a footer field by field and return its facts. pyarrow checks fields that are not used here."""
         footer = Footer(data, data_end)
-        open_footer(data)
+        _check_readable(data, footer)
         prefix = next((prefix for prefix in self._prefixes if data.startswith(prefix.data)), None)
         if prefix is None:
             prefix = self._new_prefix(footer)
@@ -260,19 +262,21 @@ class FooterFacts:
         key = tuple(sorted(kept.items())), writer, write_value(*orders) if orders[0] == LIST else b""
         schema = prefix.schemas.get(key)
         if schema is None:
-            schema = self._schema_info(prefix, orders, data, bare=ARROW_SCHEMA not in key_values)
+            schema = self._schema_info(prefix, orders, data, writer, bare=ARROW_SCHEMA not in key_values)
             if len(prefix.schemas) >= _MAX_SUFFIXES:
                 prefix.schemas.clear()
             prefix.schemas[key] = schema
         return _Suffix(key_values, writer, schema)
 
-    def _schema_info(self, prefix: _Prefix, orders: tuple[int, Any], data: bytes, *, bare: bool) -> _SchemaInfo:
-        plain = footer_without_views(data)
+    def _schema_info(
+        self, prefix: _Prefix, orders: tuple[int, Any], data: bytes, writer: str, *, bare: bool
+    ) -> _SchemaInfo:
+        plain = decodable_footer(data)
         reader = open_footer(plain)
         parquet = reader.metadata.schema
         arrow = mark_int96(schema_without_sort_note(reader.schema_arrow), prefix.leaves, plain)
         elements = read_struct(prefix.data + b"\0")[0][FileField.schema][1][1]
-        arrow = mark_stored(arrow, elements, bare=bare)
+        arrow = mark_decoded(mark_stored(arrow, elements, bare=bare), writer)
         leaves = [element for element in elements[1:] if not element.get(SchemaField.children, (0, 0))[1]]
         names = (str(parquet.column(number).logical_type) for number in range(len(parquet)))
         require_extensions(names, "reading a footer")
@@ -286,7 +290,20 @@ class FooterFacts:
                 continue
             native = native_type(PHYSICAL[leaf.physical], str(parquet.column(number).logical_type), own.type)
             columns[own.name] = _Column(number, leaf, native, has_defined_order(orders, number))
-        return _SchemaInfo(arrow, plain is not data, int96_columns(arrow), old_columns(arrow), columns)
+        decoded = decoded_columns(arrow)
+        is_replaced = bool(decoded) or plain is not data
+        return _SchemaInfo(arrow, is_replaced, decoded, int96_columns(arrow), old_columns(arrow), columns)
+
+
+def _check_readable(data: bytes, footer: Footer) -> None:
+    """Raise if pyarrow cannot read the footer. Integers of 128 bits, which polars stores, are named."""
+    try:
+        open_footer(data)
+    except pa.ArrowNotImplementedError as error:
+        stored = {number: value for number, value in footer.tree.items() if number != FileField.key_values}
+        schema = open_footer(write_struct(stored)).schema_arrow
+        names = [field.name for field in schema if field.type == pa.binary(16)]
+        raise pa.ArrowNotImplementedError(f"{error}: column(s) {names}") from error
 
 
 class _FooterReader(FooterFacts):

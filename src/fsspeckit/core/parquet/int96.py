@@ -14,8 +14,9 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.int96 import MARK, int96_columns, replace_leaves, timestamps_in, unit_of, without_mark
-from fsspeckit.common.stored_types import without_marks
+from fsspeckit.common.stored_types import decoded_columns, without_marks
 from fsspeckit.core.parquet.bytes.format_fields import key_values_of
 from fsspeckit.core.parquet.bytes.thrift import read_struct
 from fsspeckit.core.parquet.footer import INT96_UNIT, PHYSICAL, Leaf
@@ -75,13 +76,24 @@ def read_as(schema: pa.Schema, unit: str, *, local: bool) -> pa.Schema:
 
 
 def as_described(rows: Rows, schema: pa.Schema) -> Rows:
-    """Return decoded rows with the types that their file has in a schema: pyarrow decodes INT96 without a time zone."""
-    names = int96_columns(schema)
+    """Return decoded rows with the types that their file has in a schema.
+
+    pyarrow decodes INT96 without a time zone, and some categories only as plain values.
+    """
+    names = (*int96_columns(schema), *decoded_columns(schema))
     for at, field in enumerate(rows.schema):
         wanted = schema.field(field.name).type if field.name in names else field.type
         if not wanted.equals(field.type):
-            rows = rows.set_column(at, field.with_type(wanted), rows.column(at).cast(wanted))
+            rows = rows.set_column(at, field.with_type(wanted), _as_type(rows.column(at), wanted))
     return rows
+
+
+def _as_type(column: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    if not pat.is_dictionary(wanted):
+        return column.cast(wanted)
+    if isinstance(column, pa.Array):
+        return exact_cast(column, wanted)
+    return pa.chunked_array([exact_cast(chunk, wanted) for chunk in column.chunks], wanted).unify_dictionaries()
 
 
 def has_only_int96(schema: pa.Schema) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.common.stored_types import decoded_columns
 from fsspeckit.core.model import DataFile, KeptBytes, ViewFile
 from fsspeckit.core.parquet.bytes.format_fields import TRAILER
 from fsspeckit.core.parquet.damage import check_unchanged, open_file, report_damage
@@ -99,7 +100,7 @@ def open_parquet(
 
 
 def _has_checks(file: DataFile) -> bool:
-    return bool(file.int96 or old_columns(file.schema))
+    return bool(file.int96 or old_columns(file.schema) or decoded_columns(file.schema))
 
 
 def open_rows(storage: Storage, file: DataFile, coded: Sequence[str]) -> pq.ParquetReader | pq.ParquetFile:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import UnsupportedDataError
 from fsspeckit.common.int96 import replace_leaves
-from fsspeckit.common.stored_types import BARE, ELEMENTS, LOGICAL, MIXED
+from fsspeckit.common.stored_types import BARE, DECODED, ELEMENTS, LOGICAL, MIXED
 from fsspeckit.core.parquet.bytes.format_fields import FileField, SchemaField, empty_footer
 from fsspeckit.core.parquet.bytes.thrift import FALSE, I32, LIST, STRUCT, TRUE, Struct, read_struct, write_struct
 from fsspeckit.core.parquet.footer import PHYSICAL
@@ -23,6 +23,7 @@ from fsspeckit.core.parquet.footer import PHYSICAL
 Column = Sequence[Struct]
 """The schema elements of a top-level column, each group before its members."""
 _REPEATED, _REQUIRED = 2, 0
+_WRITERS_OF_DICTIONARIES = ("parquet-cpp", "Polars")
 _DECIMAL, _INTERVAL = 5, 21
 _NAMES = {
     4: "ENUM",
@@ -95,6 +96,19 @@ def _marks(own: Column, produced: Column) -> dict[bytes, bytes]:
     if _shape(own) == _shape(produced) or fitted(own, produced) is None:
         return {}
     return {ELEMENTS: _to_bytes(own)}
+
+
+def mark_decoded(schema: pa.Schema, writer: str) -> pa.Schema:
+    """Return the schema of a footer with marks on categories that pyarrow cannot read as such from every page.
+
+    Writers in Rust encode them without a dictionary, for which pyarrow has no decoder of categories.
+    """
+    if writer.startswith(_WRITERS_OF_DICTIONARIES):
+        return schema
+    for at, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):
+            schema = schema.set(at, field.with_metadata({**(field.metadata or {}), DECODED: b"1"}))
+    return schema
 
 
 def check_stored(schema: pa.Schema, operation: str) -> None:
