@@ -225,7 +225,7 @@ def write(seed: int, target: str) -> tuple[Example, Call]:
     return example, ("write_dataset", source, options)
 
 
-def outcome(call: Call, io: Any, folder: Path, path: str) -> Any:
+def outcome(call: Any, io: Any, folder: Path, path: str, *, in_order: bool) -> Any:
     """Run a call on a copy of a dataset: what a caller can see, a dry run and the result, or errors, and the files."""
     if os.path.exists(folder / "target"):
         shutil.copytree(folder / "target", path)
@@ -239,7 +239,7 @@ def outcome(call: Call, io: Any, folder: Path, path: str) -> Any:
             assert _files(path) == before, "an error changes nothing"
         else:
             found.append(_plain(result.to_dict(), path, set(before)))
-    return [*found, _contents(path)]
+    return [*found, _contents(path, in_order=in_order)]
 
 
 def _files(path: str) -> dict[str, float]:
@@ -247,12 +247,13 @@ def _files(path: str) -> dict[str, float]:
     return {str(file.relative_to(path)): file.stat().st_mtime_ns for file in files}
 
 
-def _contents(path: str) -> list[tuple[str, str]]:
-    tables = {name: pq.read_table(os.path.join(path, name), partitioning=None) for name in _files(path)}
-    return sorted(
-        (os.path.dirname(name), f"{table.schema.names} {sorted(map(str, table.to_pylist()))}")
-        for name, table in tables.items()
-    )
+def _contents(path: str, *, in_order: bool) -> list[tuple[str, str]]:
+    found = []
+    for name in _files(path):
+        table = pq.read_table(os.path.join(path, name), partitioning=None)
+        rows = [str(row) for row in table.to_pylist()]
+        found.append((os.path.dirname(name), f"{table.schema.names} {rows if in_order else sorted(rows)}"))
+    return sorted(found)
 
 
 def _plain(value: Any, path: str, before: set[str]) -> Any:
@@ -273,17 +274,30 @@ def _why(reason: str) -> str:
     return "searched" if reason in ("partition", "statistics", "key scan", "empty", "bloom") else reason
 
 
-def check(folder: Path, operation: Any, seed: int, other: Any) -> None:
-    folder.mkdir()
-    example, (method, source, options) = operation(seed, str(folder / "target"))
+def same(folder: Path, call: Call, other: Any) -> Any:
+    """Compare a call on the engine of this process with another one; the order of a history is not defined."""
+    method, source, options = call
+    in_order = options.get("scd_type") != 2
 
-    def call(io: Any, path: str, *, dry_run: bool) -> Any:
+    def run(io: Any, path: str, *, dry_run: bool) -> Any:
         return getattr(io, method)(source, path, dry_run=dry_run, **options)
 
-    expected = outcome(call, PyarrowDatasetIO(), folder, f"{folder}/memory")
-    found = outcome(call, other, folder, f"{folder}/other")
+    expected, found = (
+        outcome(run, io, folder, f"{folder}/{name}", in_order=in_order)
+        for name, io in (("memory", PyarrowDatasetIO()), ("other", other))
+    )
     differences = [f"{a}\n  {b}" for a, b in zip(expected, found, strict=True) if a != b]
-    assert not differences, "\n  ".join([f"seed {seed}: {example}, {method} {options}", *differences])
+    assert not differences, "\n  ".join([f"{method} {options}", *differences])
+    return found[1]
+
+
+def check(folder: Path, operation: Any, seed: int, other: Any) -> None:
+    folder.mkdir()
+    example, call = operation(seed, str(folder / "target"))
+    try:
+        same(folder, call, other)
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {example}, {error}") from error
 
 
 @pytest.mark.parametrize("operation", [merge, feed, history, write], ids=lambda each: each.__name__)
@@ -297,6 +311,35 @@ def test_a_join_finds_the_rows_that_the_engine_of_this_process_finds(tmp_path: P
     """DuckDB joins very many keys only."""
     for seed in range(sweep_size().size(ci=40, full=1000)):
         check(tmp_path / str(seed), merge, seed, DuckDBDatasetIO())
+
+
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_rows_that_move_and_keep_values_are_divided_into_files(tmp_path: Path, most: int) -> None:
+    draw, target = random.Random(most), str(tmp_path / "target")
+    rows = pa.table({"id": range(40), "p": [n % 4 for n in range(40)], "v": range(40), "w": range(40)})
+    PyarrowDatasetIO().write_dataset(rows, target, partition_by=["p"], max_rows_per_file=6)
+    ids = draw.sample(range(45), 36)
+    source = pa.table({"id": ids, "p": [draw.choice([1, 9]) for _ in ids], "v": [100 + n for n in ids], "w": range(36)})
+    options = {"key_columns": "id", "partition_move": "move", "update_columns": ["v"], "max_rows_per_file": most}
+    assert same(tmp_path, ("merge", source, options), by_exchange(PyarrowDatasetIO()))["moved"] > 20
+
+
+@pytest.mark.parametrize("partition_by", [None, ["p"], ["is_current"]])
+def test_a_history_of_several_files_is_changed_by_an_exchange(tmp_path: Path, partition_by: list[str] | None) -> None:
+    options: dict[str, Any] = {"key_columns": "id", "sequence_by": "v", "scd_type": 2, "partition_by": partition_by}
+
+    def changes(ids: list[int], sequence: int, value: str) -> pa.Table:
+        values = {"w": [value] * len(ids), "op": ["d" if n % 7 == 3 else "u" for n in ids]}
+        return pa.table({"id": ids, "p": [n % 2 for n in ids], "v": [sequence] * len(ids), **values})
+
+    for first in range(3):
+        old = changes([*range(first, 60, 3)], 10, "a").drop_columns(["op"])
+        PyarrowDatasetIO().apply_changes(old, str(tmp_path / "target"), **options)
+    gone, early = changes([*range(3, 60, 7)], 10, ""), changes([*range(40)], 5, "early")
+    source = pa.concat_tables([changes([*range(1, 70, 2)], 20, "b"), early, gone])
+    call = ("apply_changes", source, options | {"delete_when": "op = 'd'"})
+    found = same(tmp_path, call, by_exchange(PyarrowDatasetIO()))
+    assert min(found[name] for name in ("inserted", "updated", "deleted")) > 0
 
 
 @pytest.mark.parametrize("lost", ["rows", "positions"])
