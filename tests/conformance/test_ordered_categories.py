@@ -239,3 +239,33 @@ def test_files_without_a_dictionary_page_get_one(io: Any, tmp_path: Path) -> Non
     put(tmp_path / "a.parquet", pa.Table.from_pandas(frame([1, 2, 3], ["M", "L", "S"])), use_dictionary=False)
     io.delete(str(tmp_path), where="id = 1")
     assert check(str(tmp_path), ["M", "L", "S"]) == {2: "L", 3: "S"}
+
+
+ENUM = pa.field("size", pa.dictionary(pa.uint8(), pa.string()), metadata={"_PL_ENUM_VALUES2": "1;S1;M1;L"})
+
+
+def test_an_enum_of_polars_keeps_its_values_in_every_file(io: Any, tmp_path: Path) -> None:
+    """Older versions of polars read it from dictionary pages with all values in order, and other values as null."""
+    root, path = tmp_path / "d", str(tmp_path / "d")
+    schema = pa.schema([("id", pa.int64()), ENUM, ("v", pa.float64())])
+    for number, ids in enumerate(([1, 2], [3, 4], [5, 6])):
+        sizes = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.uint8()), ["S", "M", "L"])
+        put(root / f"{number}.parquet", pa.table([pa.array(ids), sizes, pa.array([1.0, 1.0])], schema=schema))
+    frame = pl.DataFrame(
+        {"id": [1, 9], "size": ["L", "L"], "v": [1.0, 1.0]}, schema_overrides={"size": pl.Enum(["S", "M", "L"])}
+    )
+    result = io.merge(frame, path, **UPSERT)
+    assert (len(result.rewritten_files), result.inserted) == (1, 1)
+    io.update(path, set={"size": "'M'"}, where="id = 3")
+    for change in (lambda: None, lambda: io.compact_parquet_dataset(path, target_rows_per_file=100)):
+        change()
+        for file in sorted(root.glob("*.parquet")):
+            stored = pq.ParquetFile(file)
+            assert stored.schema_arrow.field("size").equals(ENUM, check_metadata=True)
+            assert "RLE_DICTIONARY" in stored.metadata.row_group(0).column(1).encodings
+            assert stored.read()["size"].combine_chunks().dictionary.to_pylist() == ["S", "M", "L"]
+    read = io.read_parquet(path).sort_by("id")
+    assert read["size"].to_pylist() == ["L", "M", "M", "M", "S", "M", "L"]
+    for data in (text([1], ["XL"]), text([50], ["XL"])):
+        with pytest.raises(SchemaMismatchError, match=r"'size' has the value 'XL', .*\['S', 'M', 'L'\]"):
+            io.merge(data, path, **UPSERT)

@@ -1,10 +1,15 @@
-"""The categories of ordered dictionary columns: a field carries them from planning to every cast.
+"""The categories of dictionary columns that have certain ones: a field carries them from planning to every cast.
+
+The categories of an ordered dictionary are certain, and so are those of an Enum of polars, which reads other values as
+null.
 
 A Parquet file stores the categories as the dictionary of each row group, and readers join the dictionaries in the order
 of files. So new values get the dictionary of the dataset, whatever values a file uses.
 """
 
 from __future__ import annotations
+
+import re
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,11 +21,45 @@ from fsspeckit.common.errors import SchemaMismatchError
 _NAME = b"fsspeckit.categories"
 _COLUMN = "categories"
 _SHOWN = 10
+_ENUM_NAMES = (b"_PL_ENUM_VALUES2", b"_PL_ENUM_VALUES")
+_OLD_ENUM = b"POLARS.CATEGORICAL_TYPE"
+_LENGTH = re.compile(rb"(\d{1,9});")
 
 
 def is_ordered(type_: pa.DataType) -> bool:
     """Return whether a type is a dictionary whose values have an order."""
     return bool(pat.is_dictionary(type_) and type_.ordered)
+
+
+def has_fixed_values(field: pa.Field) -> bool:
+    """Return whether a column has only certain values: ordered categories, or those of an Enum of polars."""
+    if not pat.is_dictionary(field.type):
+        return False
+    is_old_enum = (field.metadata or {}).get(_OLD_ENUM) == b"ENUM"
+    return bool(field.type.ordered or is_old_enum or _enum_values(field) is not None)
+
+
+def enum_values(field: pa.Field) -> pa.Array | None:
+    """Return the values of an Enum of polars, in their order; ``None`` if the column is none.
+
+    Examples:
+        >>> type_ = pa.dictionary(pa.uint8(), pa.string())
+        >>> enum_values(pa.field("e", type_, metadata={"_PL_ENUM_VALUES2": "1;a2;bc"})).to_pylist()
+        ['a', 'bc']
+    """
+    text = _enum_values(field)
+    if text is None:
+        return None
+    values, at = [], 0
+    while (found := _LENGTH.match(text, at)) is not None:
+        at = found.end() + int(found[1])
+        values.append(text[found.end() : at])
+    return pa.array(values, pa.binary()).cast(pa.string()) if at == len(text) and values else None
+
+
+def _enum_values(field: pa.Field) -> bytes | None:
+    metadata = field.metadata or {}
+    return next((metadata[name] for name in _ENUM_NAMES if name in metadata), None)
 
 
 def with_categories(field: pa.Field, categories: pa.Array) -> pa.Field:
@@ -76,8 +115,8 @@ def _coded(chunk: pa.Array, categories: pa.Array, field: pa.Field, where: str) -
     if len(others):
         names, more = categories.slice(0, _SHOWN).to_pylist(), max(0, len(categories) - _SHOWN)
         raise SchemaMismatchError(
-            f"{where}: column {field.name!r} has the value {others[0].as_py()!r}, which is none of the ordered "
+            f"{where}: column {field.name!r} has the value {others[0].as_py()!r}, which is none of the "
             f"categories of the dataset: {names}{f' and {more} more' if more else ''}. Correct the value, or write the "
             "dataset again with this category."
         )
-    return pa.DictionaryArray.from_arrays(codes.cast(field.type.index_type), categories, ordered=True)
+    return pa.DictionaryArray.from_arrays(codes.cast(field.type.index_type), categories, ordered=field.type.ordered)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import types as pat
 
 from fsspeckit.common.casting import exact_cast
-from fsspeckit.common.categories import has_categories, in_categories
+from fsspeckit.common.categories import has_categories, has_fixed_values, in_categories
 from fsspeckit.common.choices import SchemaMode
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.inference import opt_dtype
@@ -228,7 +228,7 @@ def reconcile(
         if joined is None:
             conflicts.append(f"{field.name!r} is {field.type} in the target and {source_type} in the source")
         else:
-            fields.append(field.with_type(joined))
+            fields.append(field if has_fixed_values(field) else field.with_type(joined))
     if conflicts:
         raise SchemaMismatchError(
             f"{where}: no lossless common type: {'; '.join(conflicts)}. {_conversions(target, source)}"

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from fsspeckit.common.categories import categories_of, has_categories, is_ordered, without_categories
+from fsspeckit.common.categories import categories_of, has_categories, has_fixed_values, without_categories
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_folder
 from fsspeckit.core.parquet.writer_options import check_writable
@@ -84,7 +84,7 @@ def _check(schema: pa.Schema, partitions: pa.Schema) -> None:
     for field in (*schema, *partitions):
         _check_depth(field.type, _MAX_DEPTH)
     for field in filter(has_categories, schema):
-        if not is_ordered(field.type):
+        if not has_fixed_values(field):
             raise ValueError(f"the type of {field.name!r} has no ordered categories")
         categories_of(field).validate(full=True)
     check_writable(schema, "reading the journal")

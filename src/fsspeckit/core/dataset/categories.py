@@ -8,7 +8,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.categories import categories_of, has_categories, is_ordered, with_categories
+from fsspeckit.common.categories import (
+    categories_of,
+    enum_values,
+    has_categories,
+    has_fixed_values,
+    is_ordered,
+    with_categories,
+)
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
@@ -34,7 +41,7 @@ def categories_for(source: Source, snapshot: Snapshot, place: Place, operation: 
     if found.schema is None or not source.rows:
         return found
     for field in found.schema:
-        if field.name in source.schema.names and is_ordered(field.type) and not has_categories(field):
+        if field.name in source.schema.names and has_fixed_values(field) and not has_categories(field):
             own = source.schema.field(field.name).type
             if not is_ordered(own) and not pa.types.is_null(own):
                 raise SchemaMismatchError(
@@ -50,7 +57,7 @@ def own_categories(schema: pa.Schema, source: Source) -> pa.Schema:
 
 
 def _with_own(field: pa.Field, source: Source) -> pa.Field:
-    if has_categories(field) or not is_ordered(field.type) or field.name not in source.schema.names:
+    if has_categories(field) or not has_fixed_values(field) or field.name not in source.schema.names:
         return field
     if not is_ordered(source.schema.field(field.name).type):
         return field
@@ -83,15 +90,19 @@ def read_categories(
         source: The values, if they are in this process.
     """
     fields = [] if snapshot.schema is None else list(snapshot.schema)
-    names = [field.name for field in fields if field.name in columns and is_ordered(field.type)]
+    names = [field.name for field in fields if field.name in columns and has_fixed_values(field)]
     if snapshot.schema is None or not names:
         return snapshot
     values = {} if source is None else {name: source.columns([name])[name].unique() for name in names}
     files = sorted(snapshot.view.files, key=lambda file: file.path)
     kept = () if snapshot.view.emptied is None else snapshot.view.emptied.stored
     found: Categories = {field.name: categories_of(field) for field in kept if has_categories(field)}
+    fixed = [field for field in fields if field.name in names]
+    enums: Categories = {field.name: known for field in fixed if (known := enum_values(field)) is not None}
+    found |= enums
+    names = [name for name in names if name not in enums]
     for some in (files[:1], files[1:]):
-        if not _has_all(found, names, values):
+        if names and not _has_all(found, names, values):
             for part in for_each(storage, lambda file: _categories_of(storage, file, names), some):
                 _add(found, part)
     fields = [

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
-from fsspeckit.common.categories import has_categories
+from fsspeckit.common.categories import has_categories, has_fixed_values
 from fsspeckit.core.model import RowNumbers
 
 _FEW_ROWS_DIVISOR = 4  # if more than a fourth of the rows are taken, joining the chunks first is faster
@@ -194,12 +194,12 @@ def _coded(codes: pa.Array, dictionary: pa.Array, type_: pa.DictionaryType) -> p
 def used_codes(table: pa.Table) -> pa.Table:
     """Return the table with dictionaries of only the values in use: a writer stores the whole dictionary.
 
-    A dictionary whose values have an order is kept: the order is that of the dictionary, unused values included.
+    A dictionary of fixed values is kept: their order is that of the dictionary, unused values included.
     """
     for i, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and column.num_chunks:
             coded = single(column.unify_dictionaries())
-            used = coded if column.type.ordered else _with_used_values(coded)
+            used = coded if has_fixed_values(table.field(i)) else _with_used_values(coded)
             table = table.set_column(i, table.field(i), used)
     return table
 
