@@ -342,6 +342,7 @@ def check_words(name: str, words: list[str], said: str) -> None:
     assert CALL.search(text) is None, (words, said)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_wrong_call_says_can_be_typed(name: str, lake: None, fsspeckit: Fsspeckit) -> None:
     """Calls of the table, and of every option with wrong values; the same in JSON."""

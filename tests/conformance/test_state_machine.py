@@ -531,6 +531,7 @@ class LifeOfMany(Life):
     limits = "few_rows_are_many(pytest.MonkeyPatch())\n"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", PARTS)
 def test_a_life(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if part % 2:

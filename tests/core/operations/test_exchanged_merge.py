@@ -300,6 +300,7 @@ def check(folder: Path, operation: Any, seed: int, other: Any) -> None:
         raise AssertionError(f"seed {seed}: {example}, {error}") from error
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("operation", [merge, feed, history, write], ids=lambda each: each.__name__)
 def test_an_exchange_changes_nothing(tmp_path: Path, operation: Any) -> None:
     other = by_exchange(PyarrowDatasetIO())
@@ -307,6 +308,7 @@ def test_an_exchange_changes_nothing(tmp_path: Path, operation: Any) -> None:
         check(tmp_path / str(seed), operation, seed, other)
 
 
+@pytest.mark.sweep
 def test_a_join_finds_the_rows_that_the_engine_of_this_process_finds(tmp_path: Path) -> None:
     """DuckDB joins very many keys only."""
     for seed in range(sweep_size().size(ci=40, full=1000)):
