@@ -12,11 +12,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conformance.conftest import BOUNDED, ENGINES
+from lakes import results as lakes
 from sweeps import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "engines.md"
-_START, _END = "<!-- parity -->", "<!-- end of parity -->"
+_PARTS = ("parity", "lakes")
 _OPERATIONS = {
     "write: append, overwrite, overwrite partitions": ("test_write_examples",),
     "write: replace the rows of a condition, keep an existing dataset": ("test_replace_where",),
@@ -78,14 +79,19 @@ def _cell(engine: str, group: tuple[str, ...]) -> str:
     return "some" if len(ran) == 2 else "all" if ran == {True} else "in a full sweep"
 
 
-def page_with(table: str) -> str:
-    """The page with a new table."""
+def page_with(*tables: str) -> str:
+    """The page with new tables."""
     text = PAGE.read_text("utf-8")
-    head, tail = text.partition(_START)[0], text.partition(_END)[2]
-    return f"{head}{_START}\n\n{table}\n\n{_END}{tail}"
+    for part, table in zip(_PARTS, tables, strict=True):
+        start, end = f"<!-- {part} -->", f"<!-- end of {part} -->"
+        head, tail = text.partition(start)[0], text.partition(end)[2]
+        text = f"{head}{start}\n\n{table}\n\n{end}{tail}"
+    return text
 
 
 if __name__ == "__main__":
     if "--written" not in sys.argv:
-        subprocess.run([sys.executable, "-m", "pytest", "tests/conformance", *sys.argv[1:]], cwd=ROOT, check=True)
-    PAGE.write_text(page_with(table()), "utf-8")
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "tests/conformance", "tests/lakes", *sys.argv[1:]], cwd=ROOT, check=True
+        )
+    PAGE.write_text(page_with(table(), lakes.table()), "utf-8")

@@ -432,6 +432,9 @@ def test_two_columns_of_one_file_that_differ_only_in_case_stay_two(io: Any, tmp_
     io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)
     rows = io.read_parquet(path).sort_by("id").to_pydict()
     assert rows == {"id": [1, 2], "Name": ["a", None], "name": ["b", "c"]}
+    put(root / "b.parquet", pa.table({"id": [3], "NAME": ["d"]}).slice(0, 0))
+    io.compact_parquet_dataset(path, target_rows_per_file=10)
+    assert io.read_parquet(path).column_names == ["id", "Name", "name"], "a file without rows adds no column"
     put(root / "c.parquet", pa.table({"id": [3], "NAME": ["d"]}))
     with pytest.raises(SchemaMismatchError, match=r"'NAME' of c\.parquet .*Rename one"):
         io.compact_parquet_dataset(path, target_rows_per_file=10, columns_ignore_case=True)
@@ -457,7 +460,9 @@ def _places(ids: list[int], crs: int = 25832) -> pa.Table:
     points = [b"\x01\x01\0\0\0" + struct.pack("<dd", id_, id_) for id_ in ids]
     geo = json.loads(json.dumps(GEO))
     geo["columns"]["geometry"]["crs"]["id"]["code"] = crs
-    table = pa.Table.from_pandas(pd.DataFrame({"id": ids, "geometry": points, "v": ["old"] * len(ids)}))
+    kinds = pd.Categorical(["a"] * len(ids))
+    frame = pd.DataFrame({"id": ids, "geometry": points, "v": ["old"] * len(ids), "kind": kinds})
+    table = pa.Table.from_pandas(frame)
     return table.replace_schema_metadata({**table.schema.metadata, b"geo": json.dumps(geo).encode()})
 
 
@@ -485,7 +490,9 @@ def test_metadata_that_describes_rows_is_not_kept(io: Any, tmp_path: Path, chang
             (column,) = json.loads(metadata[b"geo"])["columns"].values()
             expected = GEO["columns"]["geometry"] | {"geometry_types": []}
             assert column == {key: value for key, value in expected.items() if key != "bbox"}
-            assert json.loads(metadata[b"pandas"])["index_columns"] == []
+            pandas = json.loads(metadata[b"pandas"])
+            assert pandas["index_columns"] == []
+            assert pandas["columns"][3]["metadata"]["num_categories"] == 2**15, "fastparquet cuts codes of fewer off"
         assert pd.read_parquet(file).index.equals(pd.RangeIndex(pq.read_metadata(file).num_rows))
 
 

@@ -241,3 +241,26 @@ def test_integers_that_arrow_lacks_are_no_damage(io: Any, tmp_path: Path, verb: 
         with pytest.raises(UnsupportedDataError, match=r"a\.parquet is not damaged.*column\(s\) \['i'\]"):
             call()
     assert contents(tmp_path / "d") == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_arrays_of_size_zero_are_refused(tmp_path: Path, verb: str) -> None:
+    """No reader can read the files that pyarrow writes of them."""
+    io, folder = PyarrowDatasetIO(), tmp_path / "d"
+    column = pl.Series([[], [], None], dtype=pl.Array(pl.Int64, 0))
+    for p in (1, 2):
+        (folder / f"p={p}").mkdir(parents=True)
+        rows = pl.DataFrame({"id": [1, 2, 3], "a": column, "s": ["v1", "v2", "v3"]})
+        rows.write_parquet(folder / f"p={p}" / "a.parquet")
+    before = contents(folder)
+    with pytest.raises(UnsupportedDataError, match="'a' has arrays of size 0"):
+        VERBS[verb][0](io, str(folder))
+    assert contents(folder) == before
+
+
+def test_results_have_plain_fields(tmp_path: Path) -> None:
+    io, folder = PyarrowDatasetIO(), lake(tmp_path, "duckdb_interval")
+    since = io.keep_history(folder)
+    io.update(folder, set={"s": "'new'"}, where="id = 1")
+    for table in (io.read_parquet(folder), io.changes(folder, since=since)):
+        assert [field.metadata for field in table.schema if field.metadata] == []

@@ -228,6 +228,16 @@ def test_only_touched_files_get_new_columns_and_types(io: Any, tmp_path: Path) -
     check(io, path, rows)
 
 
+def test_writes_know_the_columns_of_all_files(io: Any, tmp_path: Path) -> None:
+    path = narrow(tmp_path / "d")
+    evolved(io, path, evolve_files="touched")
+    rows = pa.table({"id": [50], "n": [2**40], "s": ["x"], "new": ["w"]})
+    io.write_dataset(rows, str(path))
+    (tmp_path / "rows.csv").write_text("id,n,s,new\n51,1099511627776,x,7\n")
+    io.write_dataset(str(tmp_path / "rows.csv"), str(path))
+    assert look(path, "id", "n", "new")[-3:-1] == [(50, 2**40, "w"), (51, 2**40, "7")]
+
+
 def check(io: Any, path: Path, rows: dict[int, tuple[int, str | None]]) -> None:
     """Our reader and DuckDB see the rows."""
     found = io.read_parquet(str(path)).sort_by("id")

@@ -126,7 +126,8 @@ def check_fit(
                 f"{reason}. Cast it before if the loss is intended."
             )
         number = start + at if rows is None else int(rows[start + at])
-        raise _misfit_error(where, part[at], field, number, single)
+        option = "" if operation in ("merge", "apply_changes") else "by a merge "
+        raise _misfit_error(where, part[at], field, number, f"{single.rstrip('.')}. Nothing was changed", option)
 
 
 def _first_misfit(column: pa.ChunkedArray, field: pa.Field) -> int:
@@ -138,18 +139,19 @@ def _first_misfit(column: pa.ChunkedArray, field: pa.Field) -> int:
     return low
 
 
-def _misfit_error(where: str, value: pa.Scalar, field: pa.Field, row: int, reason: str) -> SchemaMismatchError:
+def _misfit_error(
+    where: str, value: pa.Scalar, field: pa.Field, row: int, reason: str, option: str
+) -> SchemaMismatchError:
     if not value.is_valid and not field.nullable:
         return SchemaMismatchError(
             f"{where}: column {field.name!r} must not be null but contains nulls, first in source row {row:,}, counted "
             "from 0. Nothing was changed. Fill or drop these rows first."
         )
     may_widen = not has_categories(field) and common_type(field.type, value.type) not in (None, field.type)
-    remedy = 'or widen the column with schema_mode="widen"' if may_widen else "or leave it out"
+    remedy = f'or widen the column {option}with schema_mode="widen"' if may_widen else "or leave it out"
     return SchemaMismatchError(
         f"{where}: the value {_shown(value)} of column {field.name!r} ({value.type}) in source row {row:,}, counted "
-        f"from 0, cannot be stored as {field.type} without loss: {reason.rstrip('.')}. Nothing was changed. "
-        f"Correct the row, {remedy}."
+        f"from 0, cannot be stored as {field.type} without loss: {reason}. Correct the row, {remedy}."
     )
 
 

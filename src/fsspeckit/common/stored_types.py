@@ -84,4 +84,5 @@ def _without(field: pa.Field, keys: tuple[bytes, ...]) -> pa.Field:
     metadata = field.metadata or {}
     if not any(key in metadata for key in keys):
         return field
-    return field.with_metadata({key: value for key, value in metadata.items() if key not in keys} or None)
+    left = {key: value for key, value in metadata.items() if key not in keys}
+    return field.with_metadata(left) if left else field.remove_metadata()

@@ -266,10 +266,13 @@ def joint_schema(
     filled, empty = np.flatnonzero(rows > 0), np.flatnonzero(rows == 0)
     schema = _unified(files, root, filled if len(filled) else np.arange(min(1, len(files))), renames, read)
     for first, _ in sorted(_schema_spans(files, empty)):
+        other = renamed(files[first].schema, renames)
         try:
-            schema = unify_schemas([schema, renamed(files[first].schema, renames)])
+            extended = unify_schemas([schema, other])
+            check_column_case(extended, [("", schema), (files[first].path, other)], root, read)
         except SchemaMismatchError:
             continue
+        schema = extended
     return schema
 
 

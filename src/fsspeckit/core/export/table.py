@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.common.errors import OldCalendarError, PartitionError, UnsupportedDataError
+from fsspeckit.common.int96 import int96_columns
 from fsspeckit.core.model import ColumnStats, DataFile
 from fsspeckit.core.parquet.timestamps import old_columns
 
@@ -128,10 +129,13 @@ class Table:
             for name in old_columns(file.schema):
                 bounds = file.bounds(name)
                 if bounds.lower is None and bounds.nulls != file.rows:
+                    advice = "Write the file again with Spark and spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
+                    if name in int96_columns(file.schema):
+                        command = f"fsspeckit alter {self.path} --timestamps micros"
+                        advice = f"Run `{command}`, which looks at all times and rewrites them if none is as old"
                     raise OldCalendarError(
                         f"{title} export of {self.path}: the column {name!r} of {file.path} may have dates before 1582 "
-                        "or times before 1900 in the calendar of an old Spark. Nothing was changed. Write the file "
-                        "again with Spark and spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED."
+                        f"or times before 1900 in the calendar of an old Spark. Nothing was changed. {advice}."
                     )
 
     @property

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import text_array, to_numpy
 from fsspeckit.common.errors import ColumnNameError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
+from fsspeckit.common.stored_types import without_marks
 from fsspeckit.core.commit.versions import FileChanges, Versions, check_version
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
@@ -120,7 +121,7 @@ def _schema_of(place: Place, snapshot: Snapshot, key_columns: Sequence[str]) -> 
         raise ColumnNameError(f"key_columns: {place.path} has no column {missing[0]!r}. Choose among {schema.names}.")
     for name in key_columns if schema.names else ():
         key_type(schema.field(name).type, name)
-    return pa.schema([*schema, *ADDED], schema.metadata)
+    return pa.schema([*without_marks(schema), *ADDED], schema.metadata)
 
 
 def mark_updates(table: pa.Table, key_columns: Sequence[str]) -> pa.Table:

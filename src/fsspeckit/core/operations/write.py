@@ -24,7 +24,7 @@ from fsspeckit.common.errors import (
 )
 from fsspeckit.common.int96 import same_int96
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.common.schema import reconcile
+from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.common.stored_types import with_types_kept
 from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.emptied import Emptied
@@ -34,7 +34,14 @@ from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalida
 from fsspeckit.core.dataset.categories import categories_for, columns_left, own_categories
 from fsspeckit.core.dataset.folder_types import settled, types_written
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, emptied_as, load_files, load_snapshot, partition_layout
+from fsspeckit.core.dataset.snapshot import (
+    Snapshot,
+    emptied_as,
+    load_files,
+    load_snapshot,
+    partition_layout,
+    same_types,
+)
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
@@ -149,7 +156,7 @@ def write(
 
         def attempt() -> WriteResult:
             existing = _load_existing(place, source, request)
-            if parsed is not None and not request.replaces_all and _first_schema(existing.sample) != parsed.schema:
+            if parsed is not None and not request.replaces_all and not _same_columns(place, existing.view, parsed):
                 raise _changed(place)
             if request.mode in ("error", "ignore") and not existing.view.is_missing:
                 return _keep_existing(place, existing.view, request, started, dry_run=dry_run)
@@ -161,8 +168,12 @@ def write(
         return attempts.run(attempt)
 
 
-def _first_schema(snapshot: Snapshot) -> pa.Schema | None:
-    return snapshot.files[0].schema if snapshot.files else snapshot.schema
+def _same_columns(place: Place, view: View, parsed: Snapshot) -> bool:
+    """Return whether a dataset still has the columns with which text files were parsed."""
+    if view.head == parsed.view.head and len(view.files) == len(parsed.view.files):
+        return True
+    with vanished_file_is_conflict(place, "write"):
+        return same_types(load_snapshot(place.storage, view), parsed)
 
 
 def _changed(place: Place) -> CommitConflictError:
@@ -367,10 +378,10 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> tuple[Input
     def load() -> tuple[View, Snapshot]:
         view = place.journal.view()
         view = replace(view, files=(), emptied=None) if request.replaces_all else view
-        return view, load_snapshot(place.storage, replace(view, files=view.files[:1]))
+        return view, load_snapshot(place.storage, view)
 
-    view, sample = load_unchanged(place, "write", load)
-    return read_later(given, replace(sample, view=view)), sample
+    view, whole = load_unchanged(place, "write", load)
+    return read_later(given, replace(whole, view=view)), whole
 
 
 def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Existing:
@@ -382,7 +393,7 @@ def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Exis
 
 
 def _examine(place: Place, view: View, source: Source, request: WriteRequest) -> _Existing:
-    sample = _load_sample(place, view, request)
+    sample = _load_sample(place, view, source, request)
     columns, values = partition_layout([file.path for file in view.files])
     columns = sample.partition_columns if view.emptied is not None else columns
     if request.replaces_all:
@@ -404,12 +415,22 @@ def _examine(place: Place, view: View, source: Source, request: WriteRequest) ->
     return _Existing(view, sample, partitions, identities, spellings, source)
 
 
-def _load_sample(place: Place, view: View, request: WriteRequest) -> Snapshot:
-    """Return a snapshot of one file, whose schema is that of the dataset, or of all files to find rows in them."""
+def _load_sample(place: Place, view: View, source: Source, request: WriteRequest) -> Snapshot:
+    """Return a snapshot of one file with the columns of the source, or of all files to find rows or columns in them."""
     with vanished_file_is_conflict(place, "write"):
-        if request.replace_where is None:
-            return load_snapshot(place.storage, replace(view, files=view.files[:1]))
-        return load_snapshot(place.storage, view, stats_for=columns_named(request.replace_where))
+        if request.replace_where is not None:
+            return load_snapshot(place.storage, view, stats_for=columns_named(request.replace_where))
+        one = load_snapshot(place.storage, replace(view, files=view.files[:1]))
+        if request.replaces_all or len(view.files) < 2 or _has_columns(one, source.schema):
+            return one
+        return replace(one, schema=load_snapshot(place.storage, view).schema)
+
+
+def _has_columns(one: Snapshot, source: pa.Schema) -> bool:
+    """Return whether the source has the columns of a file, with their types, and no others."""
+    own = {} if one.schema is None else {field.name: field.type for field in one.schema}
+    given = {field.name: field.type for field in source if field.name in own or field.name not in one.partition_columns}
+    return own.keys() == given.keys() and all(same_storage(type_, given[name]) for name, type_ in own.items())
 
 
 def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:

@@ -52,7 +52,7 @@ from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTempla
 from fsspeckit.core.parquet.int96 import ARROW_SCHEMA, known_unit, mark_int96, read_as
 from fsspeckit.core.parquet.sort_note import read_sort_note, schema_without_sort_note, without_sort_note
 from fsspeckit.core.parquet.stored_schema import decodable_footer
-from fsspeckit.core.parquet.stored_types import has_order, mark_decoded, mark_stored
+from fsspeckit.core.parquet.stored_types import columns_of, has_new_type, has_order, mark_decoded, mark_stored
 from fsspeckit.core.parquet.timestamps import needs_nanoseconds, old_columns, without_old_bounds
 from fsspeckit.core.storage import Storage
 
@@ -70,6 +70,7 @@ _MAX_SHARED_LEAVES = 200
 MAX_COLUMNS = 128
 """The most columns of a file whose statistics are read if none are named."""
 _COMPARED = ("rows", "row_groups", "uncompressed", "codec", "schema", "footer", "int96", "sort_note", "blooms")
+_UNKNOWN_TYPE = "LogicalType that is not recognized"
 _ROWS_HEADER = field_header(FileField.rows, FileField.schema, I64)
 _GROUPS_HEADER = field_header(FileField.groups, FileField.rows, LIST)
 
@@ -299,7 +300,13 @@ def _check_readable(data: bytes, footer: Footer) -> None:
     """Raise if pyarrow cannot read the footer. Integers of 128 bits, which polars stores, are named."""
     try:
         open_footer(data)
-    except pa.ArrowNotImplementedError as error:
+    except (pa.ArrowException, OSError) as error:
+        if _UNKNOWN_TYPE in str(error):
+            elements = footer.tree[FileField.schema][1][1]
+            names = [column[0][SchemaField.name][1].decode() for column in columns_of(elements) if has_new_type(column)]
+            raise pa.ArrowNotImplementedError(f"{error}, in column(s) {names}; a newer version may") from error
+        if not isinstance(error, pa.ArrowNotImplementedError):
+            raise
         stored = {number: value for number, value in footer.tree.items() if number != FileField.key_values}
         schema = open_footer(write_struct(stored)).schema_arrow
         names = [field.name for field in schema if field.type == pa.binary(16)]

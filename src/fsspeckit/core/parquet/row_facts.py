@@ -17,6 +17,7 @@ from fsspeckit.common.documents import parse_json
 from fsspeckit.core.parquet.int96 import ARROW_SCHEMA
 
 _OF_TYPES = ("geometry_types", "geometry_type", "covering")
+_WIDE_CODES = 2**15
 _R = b"r"
 _OF_ROWS_IN_R = (b"bbox", b"row.names")
 
@@ -73,6 +74,11 @@ def _geo(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pandas(document: dict[str, Any]) -> dict[str, Any]:
+    """Leave room for more categories: fastparquet chooses the width of codes by their number."""
+    for column in document["columns"]:
+        facts = column["metadata"] if column["pandas_type"] == "categorical" else None
+        if facts and not facts["ordered"]:
+            facts["num_categories"] = max(facts["num_categories"], _WIDE_CODES)
     document["index_columns"] = [index for index in document["index_columns"] if not isinstance(index, dict)]
     return document
 

@@ -25,6 +25,7 @@ Column = Sequence[Struct]
 _REPEATED, _REQUIRED = 2, 0
 _WRITERS_OF_DICTIONARIES = ("parquet-cpp", "Polars")
 _DECIMAL, _INTERVAL = 5, 21
+_FLOAT16, _INTERVAL_NUMBER = 15, 121
 _NAMES = {
     4: "ENUM",
     5: "DECIMAL",
@@ -115,10 +116,16 @@ def check_stored(schema: pa.Schema, operation: str) -> None:
     """Raise if a column of a logical type that Arrow does not carry cannot be written with it.
 
     Raises:
-        UnsupportedDataError: Files of the dataset have different types, or values of a wider Arrow type do not fit.
+        UnsupportedDataError: Files of the dataset have different types, values of a wider Arrow type do not fit, or a
+            column has arrays of size 0.
     """
     for field in schema:
         metadata = field.metadata or {}
+        if _has_empty_arrays(field.type):
+            raise UnsupportedDataError(
+                f"{operation}: the column {field.name!r} has arrays of size 0, which pyarrow writes so that no reader "
+                "can read them. Nothing was changed. Leave the column out, or write it with lists."
+            )
         if MIXED in metadata:
             kinds = " and ".join(type_names(kind) or "no logical type" for kind in metadata[MIXED].split(b" and "))
             raise UnsupportedDataError(
@@ -134,6 +141,12 @@ def check_stored(schema: pa.Schema, operation: str) -> None:
                 f"files of the dataset, which values of type {field.type} cannot be written as. Nothing was changed. "
                 "Leave the column out, or write the dataset again without this type."
             )
+
+
+def _has_empty_arrays(type_: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(type_) and type_.list_size == 0:
+        return True
+    return pa.types.is_nested(type_) and any(_has_empty_arrays(type_.field(at).type) for at in range(type_.num_fields))
 
 
 def kept_elements(schema: pa.Schema) -> dict[str, Column]:
@@ -213,6 +226,11 @@ def paths_of(elements: Iterator[Struct], above: tuple[bytes, ...] = ()) -> Itera
         yield path, element
     for _ in range(_children(element)):
         yield from paths_of(elements, path)
+
+
+def has_new_type(column: Column) -> bool:
+    """Return whether a column has a logical type that older versions of pyarrow do not open."""
+    return any(_logical(element)[0] > _FLOAT16 and _logical(element)[0] != _INTERVAL_NUMBER for element in column)
 
 
 def has_order(leaf: Struct) -> bool:

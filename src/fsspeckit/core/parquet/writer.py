@@ -19,6 +19,7 @@ from fsspeckit.core.parquet.bytes.kept_types import KeptTypesWriter
 from fsspeckit.core.parquet.int96 import ARROW_SCHEMA, UNIT, has_only_int96, int96_leaves, metadata_of
 from fsspeckit.core.parquet.row_facts import without_row_facts
 from fsspeckit.core.parquet.sort_note import schema_without_sort_note
+from fsspeckit.core.parquet.spark_schema import with_true_schema
 from fsspeckit.core.parquet.stored_types import bare_schema, is_bare, kept_elements
 from fsspeckit.core.parquet.timestamps import without_old_marks
 from fsspeckit.core.parquet.writer_options import WriterOptions
@@ -28,16 +29,16 @@ from fsspeckit.core.values.take import used_codes
 _INT96 = "use_deprecated_int96_timestamps"
 
 
-def _own_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes]:
-    """Return the metadata of other files that is true for a new one."""
-    pairs = without_row_facts(without_old_marks(metadata))
+def _own_metadata(metadata: Mapping[bytes, bytes] | None, schema: pa.Schema) -> dict[bytes, bytes]:
+    """Return the metadata of other files that is true for a new one with a schema."""
+    pairs = with_true_schema(without_row_facts(without_old_marks(metadata)), schema)
     return {key: value for key, value in pairs.items() if key != UNIT}
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema that a new file has: without marks of this program and of other files."""
     schema = without_categories(schema_without_sort_note(schema))
-    return schema.with_metadata(_own_metadata(schema.metadata) or None)
+    return schema.with_metadata(_own_metadata(schema.metadata, schema) or None)
 
 
 class StagedFile:
@@ -49,7 +50,7 @@ class StagedFile:
         schema = stored_schema(schema)
         self._sink, self._schema, self._kept = sink, without_marks(schema), kept_elements(schema)
         self._int96 = int96_leaves(schema)
-        self._metadata = _own_metadata(metadata)
+        self._metadata = _own_metadata(metadata, schema)
         with_schema = options.get("store_schema", True)
         self._options = options | {_INT96: False}
         if any(self._int96):
