@@ -34,9 +34,9 @@ LOCKED = listed(
             "Dataset DatasetExistsError DatasetLostError DatasetNotFoundError DocumentError ExpressionError "
             "FilterError FsspeckitError KeyColumnError NestedDatasetError OutOfMemoryError OutcomeUnknownError "
             "PartitionError SchemaMismatchError SourceFileError StorageError StorageFullError StorageOptionError "
-            "StoragePermissionError TableFormatError TextFiles UnsupportedDataError VersionNotFoundError apply_changes "
-            "changes compact deduplicate delete diff forget history keep_history merge optimize read_parquet recover "
-            "restore update vacuum write_dataset"
+            "StoragePermissionError TableFormatError TextFiles UnsupportedDataError VersionNotFoundError adopt "
+            "apply_changes changes compact deduplicate delete diff forget history keep_history merge optimize "
+            "read_parquet recover restore update vacuum write_dataset"
         ),
         "fsspeckit.datasets.duckdb": (
             "DuckDBDatasetIO compact_parquet_dataset create_duckdb_connection deduplicate_parquet_dataset merge "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsspeckit.api import (
+        adopt,
         apply_changes,
         changes,
         compact,
@@ -92,6 +93,7 @@ __all__ = [
     "TextFiles",
     "UnsupportedDataError",
     "VersionNotFoundError",
+    "adopt",
     "apply_changes",
     "changes",
     "compact",

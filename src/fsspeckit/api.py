@@ -21,6 +21,7 @@ from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_PUBLISH, DEFAULT_TA
 from fsspeckit.core.commit.forget import ForgetResult
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.versions import History
+from fsspeckit.core.operations.adopt import AdoptResult
 from fsspeckit.core.operations.versions import RestoreResult, VacuumResult, VersionDiff
 from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.arguments import Duration, with_long_names
@@ -216,6 +217,21 @@ def optimize(
     """Sort rows, ``by`` columns; options as for `fsspeckit.datasets.io.DatasetIO.optimize_parquet_dataset`."""
     io = io_for(None, path, engine, filesystem, storage_options)
     return io.optimize_parquet_dataset(path, **with_long_names(options))
+
+
+def adopt(
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> AdoptResult:
+    """Take a folder of others under the journal; options as for `fsspeckit.datasets.io.DatasetIO.adopt`.
+
+    Without ``dry_run=False`` it only says what is in the folder.
+    """
+    return io_for(None, path, engine, filesystem, storage_options).adopt(path, **with_long_names(options))
 
 
 def keep_history(

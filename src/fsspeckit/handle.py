@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.commit.forget import ForgetResult
     from fsspeckit.core.commit.replay import Recovery
     from fsspeckit.core.commit.versions import History
+    from fsspeckit.core.operations.adopt import AdoptResult
     from fsspeckit.core.operations.export import ExportResult
     from fsspeckit.core.operations.register import RegisterResult
     from fsspeckit.core.operations.versions import RestoreResult, VacuumResult, VersionDiff
@@ -133,6 +134,11 @@ class Dataset:
     def alter(self, *, timestamps: Timestamps, **options: Any) -> MaintenanceResult:
         """Rewrite INT96 timestamps as 64-bit ones, in one commit; see `DatasetIO.alter`."""
         return self._io().alter(self.path, timestamps=timestamps, **options)
+
+    def adopt(self, *, key: Columns | None = None, **options: Any) -> AdoptResult:
+        """Look at a folder of others; ``dry_run=False`` records its key and types. See `DatasetIO.adopt`."""
+        found = with_long_names(options if key is None else {**options, "key": key})
+        return self._io().adopt(self.path, **{"key_columns": self.key, **found})
 
     def deduplicate(self, *, key: Columns | None = None, **options: Any) -> MaintenanceResult:
         """Keep one row of each key; see `DatasetIO.deduplicate_parquet_dataset`."""
@@ -253,8 +259,10 @@ class Dataset:
 
     def _keyed(self, options: Mapping[str, Any], key: Columns | None) -> dict[str, Any]:
         found = with_long_names(options if key is None else {**options, "key": key})
-        if found.get("key_columns", self.key) is None:
-            raise KeyColumnError(f'{self._place().path} has no key here. Pass key="id" to Dataset or to this call.')
+        if found.get("key_columns", self.key) is None and self._place().journal.key_columns() is None:
+            raise KeyColumnError(
+                f'{self._place().path} has no key here. Pass key="id" to Dataset or to this call, or run adopt.'
+            )
         return {"key_columns": self.key, **found}
 
     def _of_rows(self, options: Mapping[str, Any], key: Columns | None) -> dict[str, Any]:

@@ -108,6 +108,20 @@ def test_what_deletes_everything_needs_a_yes(fsspeckit: Fsspeckit) -> None:
     assert (code, json.loads(out)["total"]) == (0, 0)
 
 
+def test_a_plan_says_which_files_get_new_columns(fsspeckit: Fsspeckit) -> None:
+    assert fsspeckit("write", "orders.csv", "lake", "-q")[0] == 0
+    Path("more.csv").write_text("id,day,amount,note\n1,mon,3,new\n")
+    evolve = ("more.csv", "lake", "--key", "id", "--schema-mode", "evolve", "--evolve-files", "touched")
+    code, out, _ = fsspeckit("merge", *evolve, "--dry-run")
+    assert (code, "note string is new, in changed files" in out) == (0, True), out
+    assert fsspeckit("plan", "merge", *evolve, "--output", "plan.json")[0] == 0
+    code, out, _ = fsspeckit("apply", "plan.json", "--json")
+    changes = [{"column": "note", "change": "added", "old": "", "new": "string", "files": "touched"}]
+    assert (code, json.loads(out)["schema_changes"]) == (0, changes)
+    code, _, err = fsspeckit("merge", "more.csv", "lake", "--key", "id", "--evolve-files", "all")
+    assert (code, "--evolve-files is for --schema-mode" in err) == (2, True)
+
+
 def test_a_write_keeps_an_existing_dataset(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("write", "orders.csv", "lake", "--mode", "error", "-q")[0] == 0
     code, out, err = fsspeckit("write", "updates.csv", "lake", "--mode", "error")

@@ -255,6 +255,7 @@ SPOILED: dict[str, list[tuple[tuple[Any, ...], Any, str]]] = {
         (("options", "strategy"), None, "options.strategy: None is not text"),
         (("options", "strategy"), "purge", "options.strategy: 'purge' is not one of upsert, insert,"),
         (("options", "key_columns"), "id", "options.key_columns: 'id' is not a list"),
+        (("options", "evolve_files"), "burn", "options.evolve_files: 'burn' is not one of touched, all"),
         (("options", "partition_move"), "burn", "options.partition_move: 'burn' is not one of check, unchecked, move"),
         (("options", "max_rows_per_file"), None, "options.max_rows_per_file: None is not a whole number"),
         (("options", "update_columns"), ["n", 1], "options.update_columns[1]: 1 is not text"),

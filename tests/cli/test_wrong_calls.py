@@ -243,6 +243,7 @@ BASE = {
     "export": "delta lake",
     "register": "lake --catalog glue --table a.b",
     "recover": "lake",
+    "adopt": "lake",
     "forget": "lake",
     "inspect": "lake",
     "apply": "plan.json",

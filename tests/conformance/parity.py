@@ -27,6 +27,7 @@ _OPERATIONS = {
     "merge: types and columns": ("test_schema_examples", "test_stored_types"),
     "merge: partitions": ("test_partition_examples",),
     "types of partition columns": ("test_partition_types",),
+    "adopt a folder of others": ("test_adopt",),
     "merge: pruning": ("test_pruning_examples",),
     "delete, update, conditions of merges, change feeds": (
         "test_row_changes",

@@ -173,6 +173,18 @@ class Steps:
             row["n"] = 0
         return {name: row[name] for name in state.types}
 
+    def respelled(self, types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """Types of a source that the dataset does not have, and whose values fit: the types of the dataset stay."""
+        if not self.rarely(3):
+            return dict(types)
+        others = {
+            "n": (pa.int8(), pa.int64(), pa.float64(), pa.decimal128(12, 2), pa.uint64()),
+            "s": (pa.int32(), pa.uint64(), pa.decimal128(30, 5)),
+            "lsn": (pa.int8(), pa.int32(), pa.float64()),
+        }
+        found = {name: self.some(*kinds) for name, kinds in others.items() if name not in self.shape.partitions}
+        return {name: found.get(name, type_) for name, type_ in types.items()}
+
     def table(self, rows: Sequence[Row], types: Mapping[str, pa.DataType]) -> str:
         """Rows as the text of an Arrow table."""
         columns = [
@@ -255,7 +267,8 @@ class Steps:
             after = now.after(_padded(kept, types) + new, types if mode == "overwrite" else now.types, counts)
             return replace(after, tombstones=frozenset()) if mode == "overwrite" else after
 
-        return Step(_call("write_dataset", self.table(rows, types), options), of)
+        given = types if mode == "overwrite" else self.respelled(types)
+        return Step(_call("write_dataset", self.table(rows, given), options), of)
 
     def merge(self, state: State) -> Step:
         options, strategy = self._merge_options(state), self.some(*oracle.STRATEGIES, "upsert", "upsert")
@@ -284,10 +297,11 @@ class Steps:
                 rows = [row for row in rows if options["scope"].of(row) or row.get("op") == "d"]
         evolve = options.pop("evolve", "")
         if evolve and "delete_when" not in options:  # evolve would add its column
-            options["schema_mode"] = "evolve"
+            options |= {"schema_mode": "evolve", "evolve_files": self.some(None, "touched", "touched", "all")}
             rows, types = self._evolved(evolve, rows, types, options)
+        given = types if "schema_mode" in options else self.respelled(types)
         return Step(
-            _call("merge", self.table(rows, types), options), lambda now: self._merged(now, rows, types, options), True
+            _call("merge", self.table(rows, given), options), lambda now: self._merged(now, rows, types, options), True
         )
 
     def _merge_options(self, state: State) -> dict[str, Any]:
@@ -416,7 +430,7 @@ class Steps:
             after = now.after(_padded(found.rows, now.types), now.types, counts | {"stale": found.stale})
             return replace(after, tombstones=found.tombstones if kept else frozenset())
 
-        types = dict(state.types) | {"op": pa.string()}
+        types = self.respelled(state.types) | {"op": pa.string()}
         return Step(_call("apply_changes", self.table(rows, types), options), of, True)
 
     def past_feed(self, state: State) -> Step:

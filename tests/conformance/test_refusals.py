@@ -384,7 +384,7 @@ OPTIMIZATIONS: list[Wrong] = [
 ]
 DEDUPLICATIONS: list[Wrong] = [
     ("list", None, {"key_columns": []}, ValueError, "key_columns is empty"),
-    ("list", None, {"key_columns": None}, ValueError, "key_columns is empty"),
+    ("list", None, {"key_columns": None}, ValueError, "no key is recorded"),
     ("list", None, {"key_columns": [1]}, ValueError, "key_columns contains 1, which is not the name"),
     ("list", None, {"key_columns": 1}, ValueError, "key_columns contains 1, which is not the name"),
     ("list", None, {"key_columns": {"id", "a"}}, KeyColumnError, "key_columns=.*is a set, which has no order"),

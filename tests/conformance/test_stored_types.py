@@ -200,10 +200,8 @@ def test_only_touched_files_get_new_columns_and_types(io: Any, tmp_path: Path) -
     assert kept == {"1.parquet", "2.parquet"}
     assert evolved(io, path, evolve_files="touched").rewritten_files == []
 
-    rows: dict[int, tuple[int, str | None]] = {10 * f + i: (f, None) for f in range(3) for i in range(4)} | {
-        1: (2**40, "a"),
-        99: (7, "b"),
-    }
+    rows: dict[int, tuple[int, str | None]] = {10 * f + i: (f, None) for f in range(3) for i in range(4)}
+    rows |= {1: (2**40, "a"), 99: (7, "b")}
     check(io, path, rows)
     assert io.read_parquet(str(path), filters="new IS NULL").num_rows == 11
     assert io.read_parquet(str(path), filters="n > 100").num_rows == 1
@@ -220,7 +218,7 @@ def test_only_touched_files_get_new_columns_and_types(io: Any, tmp_path: Path) -
     io.write_dataset(more.slice(1), str(path), mode="overwrite", replace_where="id = 50 OR n = 1")
     check(io, path, {key: each for key, each in rows.items() if each[0] != 1})
     changes = io.changes(str(path), since=version)
-    assert sorted(changes["_change_type"].to_pylist()).count("delete") >= 3
+    assert len(changes.collect() if hasattr(io, "spark") else changes) == 3
     io.restore(str(path), version=version)
     check(io, path, rows)
     io.compact_parquet_dataset(str(path), target_rows_per_file=100)

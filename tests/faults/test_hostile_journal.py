@@ -156,6 +156,11 @@ def attacks(world: Path) -> dict[str, dict[str, Any]]:
         "types of partitions that are none": record(partition_types="00000000-c3RydWN0"),
         "types of partitions of another form": record(partition_types="../../x"),
         "abort with types of partitions": record(kind="abort", partition_types="00000000-c3RyaW5n"),
+        "key is a text": record(key="id"),
+        "key is empty": record(key=[]),
+        "key twice": record(key=["id", "id"]),
+        "key with a lone surrogate as name": record(key=["\ud800"]),
+        "abort with a key": record(kind="abort", key=["id"]),
         "no identity": record(retire=[{"path": "a.parquet", "identity": None}]),
     }
 

@@ -158,7 +158,7 @@ import fsspec
 import pyarrow as pa
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 options, path, writer = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-io = PyarrowDatasetIO(filesystem=fsspec.filesystem("s3", **options))
+io = PyarrowDatasetIO(filesystem=fsspec.filesystem(sys.argv[4], **options))
 number = 0
 while True:
     number += 1
@@ -172,11 +172,16 @@ def test_recover_leaves_nothing_of_killed_writers(
     s3_server: Any, s3_bucket: str, sweep: Sweep, rng: random.Random
 ) -> None:
     """Their merges that were reported are there once, and no staged object is left after one explicit recovery."""
+    kill_writers(s3_server, s3_bucket, rng, turns=10 if sweep.full else 1)
+
+
+def kill_writers(s3_server: Any, s3_bucket: str, rng: random.Random, turns: int) -> None:
+    """Kill four writers at once in each turn, and recover."""
     path = f"{s3_bucket}/lake/ds"
     io = PyarrowDatasetIO(filesystem=s3_server.filesystem())
     io.write_dataset(pa.table({"id": [0], "n": [0]}), path)
     reported: dict[int, int] = {}
-    for turn in range(10 if sweep.full else 1):
+    for turn in range(turns):
         writers = {4 * turn + at: start_writer(s3_server, path, 4 * turn + at) for at in range(1, 5)}
         for number, writer in writers.items():
             assert writer.stdout is not None
@@ -203,6 +208,7 @@ def test_recover_leaves_nothing_of_killed_writers(
 
 def start_writer(server: Any, path: str, number: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", WRITER, json.dumps(server.storage_options), path, str(number)]
+    command.append(server.protocol)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 

@@ -229,7 +229,7 @@ def test_other_wrong_rows_of_a_repeated_run_are_set_aside(lake: Path, spark: Any
 
 
 def test_a_quarantine_gets_the_columns_of_its_rows(lake: Path, spark: Any) -> None:
-    more = {"from": "mon", "into": "out", "keys": ["id"], "schema_mode": "evolve"}
+    more = {"from": "mon", "into": "out", "keys": ["id"], "schema_mode": "evolve", "evolve_files": "touched"}
     load = step("load", "merge", **more, expect={"positive": "amount > 0"}, on_fail="quarantine", quarantine="bad")
     texts = {
         "a": "id,amount\n1,5\n2,-1\n",

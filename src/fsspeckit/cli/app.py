@@ -12,6 +12,7 @@ from fsspeckit import __version__
 from fsspeckit.cli import terminal
 from fsspeckit.cli.command import Run
 from fsspeckit.cli.commands import (
+    adopt,
     alter,
     apply,
     apply_changes,
@@ -73,6 +74,7 @@ for _module in (
     deduplicate,
     alter,
     *_VERSIONS,
+    adopt,
     export,
     register,
     recover,

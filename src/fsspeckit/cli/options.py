@@ -243,7 +243,7 @@ _TIMES: OptionTable = {"timestamps": (ToTimestamps, None)}
 _SIZES: OptionTable = {"target_mb_per_file": (TargetMb, None), "target_rows_per_file": (TargetRows, None)}
 OPERATIONS: Mapping[str, OptionTable] = {
     "merge": {
-        "key_columns": (Keys, REQUIRED),
+        "key_columns": (Keys, []),
         "strategy": (Strategy, DEFAULT_STRATEGY),
         "partition_by": (PartitionBy, []),
         "dedup_order_by": (OrderBy, []),
@@ -262,7 +262,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         **_REWRITING,
     },
     "apply_changes": {
-        "key_columns": (Keys, REQUIRED),
+        "key_columns": (Keys, []),
         "sequence_by": (SequenceBy, REQUIRED),
         "delete_when": (DeleteWhen, None),
         "columns": (Columns, []),
@@ -294,7 +294,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         **_TIMES,
     },
     "deduplicate": {
-        "key_columns": (Keys, REQUIRED),
+        "key_columns": (Keys, []),
         "dedup_order_by": (OrderBy, []),
         "null_keys": (NullsInKeys, "error"),
         **_MAINTAINING,

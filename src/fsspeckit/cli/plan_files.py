@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from posixpath import dirname
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from fsspeckit.cli.errors import usage
 from fsspeckit.cli.options import OPERATIONS, REQUIRED, ROW_OPERATIONS, WITH_SOURCE
@@ -232,7 +232,7 @@ def _option(node: Node, name: str, option: Any) -> Any:
     if name == "set":
         return node.values(_expression)
     type_ = get_args(option)[0]
-    kinds = get_args(type_) if isinstance(type_, UnionType) else (type_,)
+    kinds = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     read = _expression if name in EXPRESSIONS else _reader(kinds[0])
     return node.optional(read) if NoneType in kinds else read(node)
 

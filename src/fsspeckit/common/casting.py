@@ -270,6 +270,8 @@ def parse_decimals(texts: Any, type_: pa.DataType) -> Any:
 def _arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Cast with the checks of pyarrow, through a third type if pyarrow has no direct cast."""
     source = array.type
+    if pat.is_integer(source) and (pat.is_float32(target) or pat.is_float64(target)):
+        return array.cast(target, safe=False)  # pyarrow refuses large integers that the float has; `cast_leaf` compares
     if pat.is_integer(source) and pat.is_decimal(target):
         # pyarrow requires a precision for every int64; a cast from decimal to decimal checks the values instead.
         array = array.cast(pa.decimal128(20, 0))

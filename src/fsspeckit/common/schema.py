@@ -126,6 +126,8 @@ def check_fit(
                 f"{reason}. Cast it before if the loss is intended."
             )
         number = start + at if rows is None else int(rows[start + at])
+        if has_categories(field) and not single.startswith("the column"):
+            raise SchemaMismatchError(f"{where}: source row {number:,}, counted from 0{single}")
         option = "" if operation in ("merge", "apply_changes") else "by a merge "
         raise _misfit_error(where, part[at], field, number, f"{single.rstrip('.')}. Nothing was changed", option)
 
@@ -147,7 +149,7 @@ def _misfit_error(
             f"{where}: column {field.name!r} must not be null but contains nulls, first in source row {row:,}, counted "
             "from 0. Nothing was changed. Fill or drop these rows first."
         )
-    may_widen = not has_categories(field) and common_type(field.type, value.type) not in (None, field.type)
+    may_widen = common_type(field.type, value.type) not in (None, field.type)
     remedy = f'or widen the column {option}with schema_mode="widen"' if may_widen else "or leave it out"
     return SchemaMismatchError(
         f"{where}: the value {_shown(value)} of column {field.name!r} ({value.type}) in source row {row:,}, counted "

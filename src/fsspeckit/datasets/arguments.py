@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.common.errors import KeyColumnError
+
+if TYPE_CHECKING:
+    from fsspeckit.core.dataset.place import Place
 
 Columns = str | Sequence[str]
 MemoryLimit = int | str | None
@@ -88,3 +93,24 @@ def parse_duration(name: str, duration: Duration | None) -> int | None:
     if parsed is None:
         raise ValueError(f'{name}={duration!r} is not a duration. Use a text such as "7d", "12h" or "30m".')
     return int(parsed[1]) * _SECONDS[parsed[2]]
+
+
+def keys_for(place: Place, key_columns: Columns | None) -> tuple[str, ...]:
+    """Return the columns that identify a row: those of the caller, or those that are recorded with the dataset.
+
+    Raises:
+        KeyColumnError: The caller names none, and none are recorded.
+    """
+    if key_columns is not None:
+        from fsspeckit.core.planning.merge_request import normalize_keys  # the command line loads this module early
+
+        return tuple(normalize_keys(key_columns))
+    recorded = place.journal.key_columns()
+    if recorded is None:
+        error = KeyColumnError(
+            f"{place.path}: no key is recorded. Pass key_columns, the columns that identify a row, or record them once "
+            "with adopt."
+        )
+        error.wrong_call = True
+        raise error
+    return recorded

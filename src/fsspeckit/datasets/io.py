@@ -39,10 +39,10 @@ from fsspeckit.core.operations import merge, read, write
 from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.operations.forget import forget
 from fsspeckit.core.operations.write import WriteRequest
-from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
+from fsspeckit.core.planning.merge_request import MergeRequest
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
-from fsspeckit.datasets.arguments import Columns, MemoryLimit, column_names, parse_bytes
+from fsspeckit.datasets.arguments import Columns, MemoryLimit, column_names, keys_for, parse_bytes
 from fsspeckit.datasets.exports import Exports
 from fsspeckit.datasets.maintenance import Maintenance
 from fsspeckit.datasets.row_changes import RowChanges
@@ -85,7 +85,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
         data: Any,
         path: Any,
         *,
-        key_columns: Columns,
+        key_columns: Columns | None = None,
         strategy: str = DEFAULT_STRATEGY,
         partition_by: Columns | None = None,
         partition_columns: Columns | None = None,
@@ -119,7 +119,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
                 any object with ``__arrow_c_stream__``. CSV and JSON are parsed with the types of the dataset.
             path: The dataset's folder. It is created if it does not exist.
             strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
-            key_columns: The column or columns that identify a row.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
             partition_by: Partition columns of a new dataset; those of an existing dataset are read from its folders.
             partition_columns: Another name for ``partition_by``.
             dedup_order_by: With ``"deduplicate"``, keep the row with the highest value (``"-ts"``: lowest).
@@ -168,9 +168,10 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
             >>> io.merge(updates, folder, strategy="upsert", key_columns="id").stats()
             {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 3}
         """
+        place = self._place(path)
         request = MergeRequest(
             strategy=strategy,
-            key_columns=tuple(normalize_keys(key_columns)),
+            key_columns=keys_for(place, key_columns),
             partition_by=_partition_names(partition_by, partition_columns),
             dedup_order_by=column_names(dedup_order_by) or (),
             on_duplicate_source=on_duplicate_source,
@@ -193,7 +194,6 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
                 f"dedup_order_by has no effect with strategy={strategy!r}. "
                 'Use strategy="deduplicate", or omit dedup_order_by.'
             )
-        place = self._place(path)
         given = self._input(data)
         return merge.merge(
             self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
@@ -337,7 +337,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
                 )
             return self.write_dataset(data, path, mode=mode or "append", **options)
         _check_mode(mode, strategy, key_columns, rewrite_mode)
-        return self.merge(data, path, strategy=strategy, key_columns=key_columns or (), **options)
+        return self.merge(data, path, strategy=strategy, key_columns=key_columns, **options)
 
     def on_terms(
         self,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, get_args
+
+import pyarrow as pa
 
 from fsspeckit.common.choices import DEFAULT_RETRIES, Curve, NullKeys, Timestamps, check_choice
 from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.expressions.column_types import parse_column_types
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.operations import alter, compact, deduplicate, optimize
+from fsspeckit.core.operations import adopt, alter, compact, deduplicate, optimize
+from fsspeckit.core.operations.adopt import AdoptRequest, AdoptResult
 from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.planning.maintenance_request import (
     CompactRequest,
@@ -22,7 +27,7 @@ from fsspeckit.core.planning.merge_request import normalize_keys
 from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.datasets.arguments import Columns, column_names, names_of
+from fsspeckit.datasets.arguments import Columns, Duration, column_names, keys_for, names_of, parse_duration
 
 _KEYS = "deduplicate_key_columns"
 
@@ -229,10 +234,58 @@ class Maintenance:
         retries, place = check_retries(retries), self._place(path)
         return alter.alter(self.engine, place, scope, dry_run=dry_run, progress=progress, retries=retries)
 
+    def adopt(
+        self,
+        path: Any,
+        *,
+        key_columns: Columns | None = None,
+        partition_types: str | Mapping[str, pa.DataType] | None = None,
+        retain: Duration | None = "7d",
+        dry_run: bool = True,
+        progress: Progress = None,
+    ) -> AdoptResult:
+        """Look at a folder of Parquet files that others wrote, and with ``dry_run=False`` take it under the journal.
+
+        That records its key, so that later calls need no ``key_columns``, and the types of its partition columns, and
+        keeps the files that later commits replace. No data file is changed.
+
+        Args:
+            path: The dataset's folder.
+            key_columns: The key to record, which is checked. By default it is the best column that is unique in all
+                rows and has a name such as ``id`` or ``order_id``; other unique columns are only proposed.
+            partition_types: Types of partition columns, such as ``"zip string"``; by default those that the folders
+                look like.
+            retain: For how long replaced files are kept, unless that is set already; ``None`` for not at all.
+            dry_run: Change nothing.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+
+        Returns:
+            What is in the folder, what is recorded, and the commands that are recommended.
+
+        Raises:
+            KeyColumnError: Rows have equal keys, or a key is NULL.
+            PartitionError: A folder is not a value of its type.
+
+        Examples:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2], "v": ["a", "a"]}), folder)
+            >>> io.adopt(folder, dry_run=False).key_columns
+            ['id']
+            >>> io.merge(pa.table({"id": [2, 3], "v": ["B", "C"]}), folder).inserted
+            1
+        """
+        if isinstance(partition_types, str):
+            partition_types = parse_column_types(partition_types)
+        keys = None if key_columns is None else tuple(normalize_keys(key_columns))
+        request = AdoptRequest(keys, partition_types or {}, parse_duration("retain", retain))
+        return adopt.adopt(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+
     def deduplicate_parquet_dataset(
         self,
         path: Any,
-        key_columns: Columns,
+        key_columns: Columns | None = None,
         dedup_order_by: Columns | None = None,
         partition_filter: Columns | None = None,
         compression: str | None = None,
@@ -250,7 +303,8 @@ class Maintenance:
 
         Args:
             path: The dataset's folder.
-            key_columns: The column or columns that identify a row. Partition columns are allowed.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
+                Partition columns are allowed.
             dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest). Without it, and among equal rows,
                 the last one is kept, in the order of file paths and of rows in a file. `compact` and `optimize` move
                 rows to other files, so pass a column if it matters which row is kept.
@@ -278,14 +332,14 @@ class Maintenance:
             >>> io.deduplicate_parquet_dataset(folder, key_columns=["id"], dedup_order_by=["ts"])["deduplicated_rows"]
             1
         """
-        limits = self._limits(max_files, max_bytes, max_groups_per_commit)
+        limits, place = self._limits(max_files, max_bytes, max_groups_per_commit), self._place(path)
         request = DeduplicateRequest(
-            tuple(normalize_keys(key_columns)),
+            keys_for(place, key_columns),
             column_names(dedup_order_by) or (),
             null_keys,
             _scope(partition_filter, compression, row_group_size, limits),
         )
-        retries, place = check_retries(retries), self._place(path)
+        retries = check_retries(retries)
         return deduplicate.deduplicate(self.engine, place, request, dry_run=dry_run, progress=progress, retries=retries)
 
 

@@ -14,10 +14,18 @@ from fsspeckit.core.operations import delete, merge, update, versions
 from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.operations.history import apply_history
 from fsspeckit.core.planning.history import HistoryRequest
-from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
+from fsspeckit.core.planning.merge_request import MergeRequest
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult
-from fsspeckit.datasets.arguments import Columns, Duration, MemoryLimit, column_names, parse_bytes, parse_duration
+from fsspeckit.datasets.arguments import (
+    Columns,
+    Duration,
+    MemoryLimit,
+    column_names,
+    keys_for,
+    parse_bytes,
+    parse_duration,
+)
 
 
 class RowChanges:
@@ -36,7 +44,7 @@ class RowChanges:
         source: Any,
         path: Any,
         *,
-        key_columns: Columns,
+        key_columns: Columns | None = None,
         sequence_by: str,
         delete_when: str | None = None,
         columns: Columns | None = None,
@@ -66,7 +74,7 @@ class RowChanges:
         Args:
             source: The feed, as for `merge`. It may have several changes of a key.
             path: The dataset's folder. It is created if it does not exist.
-            key_columns: The column or columns that identify a row.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
             sequence_by: The column that orders changes, such as a log sequence number. It is written to the dataset;
                 with ``scd_type=2`` as ``valid_from``, and as itself only if ``columns`` names it.
             delete_when: A condition over the feed, such as ``"op = 'd'"``: these changes delete their key. Their other
@@ -117,7 +125,7 @@ class RowChanges:
         place, given = self._place(path), self._input(source)
         if scd_type == 2:
             history = HistoryRequest(
-                key_columns=tuple(normalize_keys(key_columns)),
+                key_columns=keys_for(place, key_columns),
                 sequence_by=sequence_by,
                 delete_when=delete_when,
                 columns=column_names(columns),
@@ -132,7 +140,7 @@ class RowChanges:
             )
         request = MergeRequest(
             strategy="deduplicate",
-            key_columns=tuple(normalize_keys(key_columns)),
+            key_columns=keys_for(place, key_columns),
             partition_by=column_names(partition_by),
             dedup_order_by=(sequence_by,),
             partition_move="move",

@@ -151,7 +151,7 @@ class Merge(Step, Layout, Expecting):
     do: Literal["merge"]
     source: Name = Field(alias="from")
     dataset: Name = Field(alias="into")
-    keys: Columns
+    keys: Columns | None = Field(None, description="Columns that identify a row; by default those of `adopt`")
     strategy: StrategyName = DEFAULT_STRATEGY
     partition_by: list[str] | None = None
     order_by: list[str] | None = None
@@ -176,7 +176,7 @@ class Merge(Step, Layout, Expecting):
         if self.order_by and self.strategy != "deduplicate":
             raise ValueError("'order_by' goes with strategy 'deduplicate'")
         names = ("strategy", "update_columns", "delete_when", "update_when", "insert_when", "newer_by", "scope")
-        MergeRequest(key_columns=tuple(self.keys), **{name: getattr(self, name) for name in names})
+        MergeRequest(key_columns=tuple(self.keys or ()), **{name: getattr(self, name) for name in names})
         return self
 
 
@@ -186,7 +186,7 @@ class ApplyChanges(Step, Expecting):
     do: Literal["apply_changes"]
     source: Name = Field(alias="from")
     dataset: Name = Field(alias="into")
-    keys: Columns
+    keys: Columns | None = Field(None, description="Columns that identify a row; by default those of `adopt`")
     sequence_by: str = Field(description="Column that orders changes")
     delete_when: Expression | None = Field(None, description="Changes that delete their key, such as op = 'd'")
     columns: Columns | None = Field(None, description="Columns to write, beside keys; by default all")

@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import DatasetNotFoundError, SourceFileError
 from fsspeckit.common.text import scrub
+from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.formats import COMPRESSED
+from fsspeckit.datasets.arguments import keys_for
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.file_source import files_frame
@@ -152,6 +154,7 @@ class _Planner:
             self._resolve_checks(step, rows)
             return preview
         place = self._run.place_of(step)
+        step = _with_key(step, place)
         snapshot = load_snapshot(place.storage, place.journal.view())
         preview = self._described(step, preview, dataset, snapshot, window)
         if not is_read:
@@ -184,7 +187,7 @@ class _Planner:
             rows=snapshot.rows,
             bytes=sum(file.size for file in snapshot.files),
             partition_by=tuple(planned if snapshot.schema is None else snapshot.partition_columns),
-            key_columns=tuple(getattr(step, "keys", ())),
+            key_columns=tuple(getattr(step, "keys", None) or ()),
             strategy=next((found for name in _STRATEGIES if (found := getattr(step, name, None)) is not None), None),
             changed_above=dataset in self._changed,
             reads={} if window is None else window.reads,
@@ -290,12 +293,19 @@ class _Planner:
                 _ = self.frames.check_query(text, frame).columns
 
 
+def _with_key(step: AnyStep, place: Place) -> AnyStep:
+    """Return a step with the key that is recorded with its dataset, if it names none."""
+    if not isinstance(step, Merge | ApplyChanges) or step.keys is not None:
+        return step
+    return step.model_copy(update={"keys": list(keys_for(place, None))})
+
+
 def _verb(step: AnyStep) -> str:
     match step:
         case Merge():
-            return f"merges ({step.strategy} by {', '.join(step.keys)}) into"
+            return f"merges ({step.strategy} by {', '.join(step.keys or ())}) into"
         case ApplyChanges():
-            return f"applies changes by {', '.join(step.keys)} to"
+            return f"applies changes by {', '.join(step.keys or ())} to"
         case Write():
             return "appends to" if step.mode == "append" else f"writes ({step.mode}) to"
         case Delete():

@@ -74,7 +74,7 @@ def result_columns(step: Writer, rows: pa.Schema, known: pa.Schema | None) -> pa
 
 def _feed_columns(step: ApplyChanges, rows: pa.Schema) -> pa.Schema:
     """Return the columns that a feed writes to a new dataset. A history has its sequence in ``valid_from``."""
-    wanted = {*step.keys, step.sequence_by, *(step.columns or rows.names)} - {*(step.except_columns or ())}
+    wanted = {*(step.keys or ()), step.sequence_by, *(step.columns or rows.names)} - {*(step.except_columns or ())}
     if step.scd_type == 2 and step.sequence_by not in (step.columns or ()):
         wanted.discard(step.sequence_by)
     kept = [field for field in rows if field.name in wanted]

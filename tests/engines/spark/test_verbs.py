@@ -111,7 +111,7 @@ def merges() -> list[Case]:
         merge("dedup_order_by descending", TWICE, strategy="deduplicate", dedup_order_by=["-seq"]),
         merge("null key", [*NEW, row(6, 2) | {"id": None}]),
         merge("null_keys match", [*NEW, row(6, 2) | {"id": None}], null_keys="match", dataset="null key"),
-        merge("evolve", [{**row, "extra": row["id"]} for row in NEW], schema_mode="evolve"),
+        merge("evolve", [{**row, "extra": row["id"]} for row in NEW], schema_mode="evolve", evolve_files="touched"),
         merge("evolve lacks", less, schema_mode="evolve"),
         merge("lacks a column", less),
         merge("skip_unchanged", [row(1), row(2)], skip_unchanged=False),

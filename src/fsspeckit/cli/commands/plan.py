@@ -159,6 +159,10 @@ def _plan(run: Run, operation: str, path: str, given: Options, source: Source | 
         saved = SavedSource(source.path, source.format, **source.reading, files=state_of(source))
         rows = [source.rows()]
     io, place = operation_io(run, operation), run.place(dest)
+    if "key_columns" in OPERATIONS[operation] and "key_columns" not in given:
+        from fsspeckit.datasets.arguments import keys_for
+
+        given["key_columns"] = list(keys_for(place, None))
     with run.bars() as progress:
         state = "" if operation in ROW_OPERATIONS else state_of_dataset(place.journal.view())
         plan = call_operation(io, operation, (*rows, dest), progress, dry_run=True, **given)

@@ -47,7 +47,8 @@ class Changes:
     file is left. ``is_empty_write`` says that the change makes it a dataset without rows and with these columns.
     ``tombstones`` are all files of tombstones after the change, if it changes them; new ones have the path of the
     staged file. ``tombstones_at`` is the slot of the list of tombstones on which the change depends.
-    ``partition_types`` are the types of the partition columns after the change, if they are known.
+    ``partition_types`` are the types of the partition columns after the change, if they are known, and ``key`` is the
+    key to record.
     """
 
     publish: tuple[Publish, ...] = ()
@@ -61,11 +62,12 @@ class Changes:
     tombstones: tuple[TombstoneFile, ...] | None = None
     tombstones_at: int | None = None
     partition_types: PartitionTypes | None = None
+    key: tuple[str, ...] | None = None
 
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to commit."""
-        is_same = self.retain is None and self.tombstones is None
+        is_same = self.retain is None and self.tombstones is None and self.key is None
         return is_same and not (self.publish or self.retire or self.is_empty_write)
 
     @property

@@ -86,6 +86,14 @@ class Journal:
         memory = self._memory()
         return None if memory is None else memory.position(reader)
 
+    def key_columns(self) -> tuple[str, ...] | None:
+        """Return the columns that identify a row, if they are recorded. Writes nothing."""
+        sidecar = self._locations.find()
+        if sidecar is None or self.terms.reload:
+            return None
+        log = Log(self._storage, sidecar)
+        return log.key_columns(log.state())
+
     def seen_files(self, reader: str) -> SeenFiles:
         """Return the source files that a reader has processed into this dataset."""
         memory = self._memory()

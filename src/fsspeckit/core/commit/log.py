@@ -7,13 +7,16 @@ only point where concurrent writers compete. What a record does to the dataset i
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
@@ -22,7 +25,7 @@ from fsspeckit.core.commit.history import Expired, expired_files, fold, folded_u
 from fsspeckit.core.commit.late_copies import MOST_COMMITS, Names, are_gone, from_bytes, may_come, to_bytes
 from fsspeckit.core.commit.partition_types import PartitionTypes, recorded_types
 from fsspeckit.core.commit.partition_types import mark_of as mark_of_types
-from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
+from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, key_of, new_id
 from fsspeckit.core.commit.seen_files import save_seen
 from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
 from fsspeckit.core.commit.tombstones import (
@@ -35,7 +38,6 @@ from fsspeckit.core.commit.tombstones import (
 )
 from fsspeckit.core.commit.tombstones import from_bytes as tombstones_from_bytes
 from fsspeckit.core.commit.tombstones import to_bytes as tombstones_to_bytes
-from fsspeckit.core.file_names import is_unique
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
@@ -49,9 +51,10 @@ _KINDS = (".json", ".done")
 SAVED_KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
 SAVED_POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
 _POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
-_SLOT = re.compile(r"(?:floor|anew|late|gone)-(\d{20})", re.ASCII)
+_SLOT = re.compile(r"(?:floor|key|anew|late|gone)-(\d{20})", re.ASCII)
 _PROBED = re.compile(r"probed-[0-9a-f]{32}", re.ASCII)
 _LIST_ATTEMPTS = 3
+_MOST_REFUSALS = 5
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +68,7 @@ class LogState:
     refresh after every commit. ``probed`` are the marks of `exclusive_create`. Rows of commits before ``anew`` are
     gone, because another program removed their files. ``tombstones`` are the slot of the newest list of files of
     tombstones, and the number of these files. ``late`` and ``gone`` are the slots of the lists of `late_copies`.
-    ``types`` are the types of partition columns by the slot that set them.
+    ``types`` are the types of partition columns by the slot that set them, and ``key`` is the slot that set the key.
     """
 
     records: tuple[int, ...] = ()
@@ -81,6 +84,7 @@ class LogState:
     late: int = 0
     gone: int = 0
     types: tuple[tuple[int, PartitionTypes], ...] = ()
+    key: int = 0
 
     @property
     def is_export_outdated(self) -> bool:
@@ -161,6 +165,7 @@ class Log:
         self.kept_folder = join(sidecar, "kept")
         self.history_folder = join(sidecar, "history")
         self.tombstones_folder = join(sidecar, TOMBSTONES)
+        self._refused: Counter[int] = Counter()
 
     def staging_path(self, transaction: str) -> str:
         """Return the path of a transaction's staging folder."""
@@ -201,7 +206,7 @@ class Log:
 
     def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers, policy = [], set(), [], (0, 0)
-        slots = dict.fromkeys(("floor", "anew", "late", "gone"), 0)
+        slots = dict.fromkeys(("floor", "anew", "late", "gone", "key"), 0)
         exports, kept, probed, others = [], set(), set(), list[str]()
         for name in names:
             number, ending = name[:20], name[20:]
@@ -237,6 +242,7 @@ class Log:
             anew=slots["anew"],
             late=slots["late"],
             gone=slots["gone"],
+            key=slots["key"],
         )
         if not (exports or kept or probed or others):
             return state
@@ -296,14 +302,24 @@ class Log:
             try:
                 if not self._is_own(record):
                     return False
-            except FileNotFoundError:
-                return False  # another writer created a record here and withdrew it
+            except FileNotFoundError:  # another writer created a record here and withdrew it, or it was deleted
+                self._refused[record.seq] += 1
+                if self._refused[record.seq] >= _MOST_REFUSALS:
+                    raise self._refuses_deleted(path) from None
+                return False
         except OSError as error:
             if not self._resolve_failed_create(record, error):
                 return False
         if not self._storage.is_local:
             self._check_is_newest(record)
         return True
+
+    def _refuses_deleted(self, path: str) -> StorageError:
+        return StorageError(
+            f"{path} does not exist, and the server refuses to create it because it exists: some servers do that with "
+            "deleted objects of a versioned bucket. Nothing was changed. Delete all versions and delete markers of the "
+            f"objects in {self.sidecar}, or use another path for the dataset."
+        )
 
     def _resolve_failed_create(self, record: Record, error: OSError) -> bool:
         """Find out who owns the slot after a create failed or its response was lost.
@@ -411,6 +427,8 @@ class Log:
             self._set_tombstones(record.seq, record.tombstones)
         if record.partition_types is not None:
             self._set_types(record.seq, record.partition_types)
+        if record.key is not None:
+            self._set_slot("key", record.seq, json.dumps(record.key).encode())
         path, owner = self._path(record.seq, "done"), record.owner.encode()
         if self._storage.is_local:
             self._storage.write_bytes(path, owner)
@@ -435,9 +453,11 @@ class Log:
         """Store which files of a record that is being applied must not come back. This must precede its mark."""
         late = self._names("late", state) if record.retire else {}
         hit = any(item.path in late for item in record.retire)
-        if hit or (state.gone and not all(is_unique(item.path) for item in record.publish)):
-            gone = are_gone(record, late, self._names("gone", state))
-            self._set_slot("gone", record.seq, to_bytes(gone))
+        if hit or (state.gone and record.publish):
+            known = self._names("gone", state)
+            gone = are_gone(record, late, known)
+            if gone != known:
+                self._set_slot("gone", record.seq, to_bytes(gone))
             if late and not late.keys() - gone.keys():
                 self._remove_older(re.compile(r"late-(\d{20})", re.ASCII), record.seq)
         for kind, slot in (("late", state.late), ("gone", state.gone)):
@@ -534,6 +554,26 @@ class Log:
         """Store the types of the partition columns durably: the record that has them may be pruned."""
         self._storage.write_bytes(join(self.folder, mark_of_types(seq, types)), b"")
         self.sync()
+
+    def key_columns(self, state: LogState) -> tuple[str, ...] | None:
+        """Return the columns that identify a row, if they are recorded.
+
+        Raises:
+            StorageError: What the journal has is not a key.
+        """
+        pending = self.read(state.newest) if state.is_pending else None
+        if pending is not None and pending.key is not None:
+            return pending.key
+        if not state.key or state.key < state.anew:
+            return None
+        path = join(self.folder, f"key-{state.key:020d}")
+        try:
+            return key_of(parse_json(self._storage.read_bytes(path)))
+        except ValueError as error:
+            raise StorageError(
+                f"The key in {path} cannot be used: {error}. Pass the key columns, or delete this file and record the "
+                "key again with fsspeckit adopt."
+            ) from error
 
     def _remove_old_types(self, state: LogState) -> None:
         """Remove the types of earlier commits. Those of versions that can be read stay."""

@@ -79,6 +79,7 @@ class RecordBuilder:
             files_left=files_left,
             anew=anew,
             tombstones=_tombstones(changes, staged, state.newest + 1),
+            key=changes.key,
             partition_types=_new_types(changes, view, state, anew=anew),
         )
 

@@ -163,7 +163,7 @@ class Record:
     columns if no data file is left. ``files_left`` says whether there are data files after a commit that publishes
     none; records of older versions do not have it. ``anew`` says that rows of earlier commits are gone, see `memory`.
     ``tombstones`` are all files of tombstones after the commit, if it changes them. ``partition_types`` are those of
-    the partition columns, if it sets them.
+    the partition columns and ``key`` the columns that identify a row, if it sets them.
     """
 
     seq: int
@@ -182,6 +182,7 @@ class Record:
     anew: bool = False
     tombstones: tuple[TombstoneFile, ...] | None = None
     partition_types: PartitionTypes | None = None
+    key: tuple[str, ...] | None = None
 
     @property
     def staged(self) -> list[str]:
@@ -304,8 +305,21 @@ def _record(body: Any, seq: int) -> Record:
         files_left=None if body.get("files_left") is None else _typed(body["files_left"], bool, "files_left"),
         anew=_typed(body.get("anew", False), bool, "anew"),
         tombstones=None if body.get("tombstones") is None else _tombstones(body["tombstones"], seq, body["kind"]),
+        key=None if body.get("key") is None else key_of(body["key"]),
         partition_types=None if (types := body.get("partition_types")) is None else PartitionTypes.parse(_text(types)),
     )
+
+
+def key_of(names: Any) -> tuple[str, ...]:
+    """Validate the key columns in a record or in a file of the journal.
+
+    Raises:
+        ValueError: They are not different names of columns.
+    """
+    found = _all(names, _text, "key")
+    if not found or len(set(found)) < len(found) or not all(map(is_storable, found)):
+        raise ValueError("its key is not a list of different columns")
+    return found
 
 
 def _published(item: Any) -> Published:
@@ -369,7 +383,8 @@ def _validated(record: Record) -> Record:
     if not is_id(record.owner) or not all(map(is_id, record.fenced)):
         raise ValueError("a transaction id is not valid")
     names_files = record.publish or record.retire or record.folders or record.retain is not None
-    if record.kind != "commit" and (names_files or record.anew or record.partition_types is not None):
+    sets = (record.partition_types, record.key)
+    if record.kind != "commit" and (names_files or record.anew or any(each is not None for each in sets)):
         raise ValueError(f"a record of kind {record.kind} must not name files")
     if record.emptied is not None and (record.publish or record.kind != "commit"):
         raise ValueError("it has the columns of an empty dataset, and is not the commit that emptied it")

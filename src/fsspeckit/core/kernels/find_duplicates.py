@@ -213,6 +213,17 @@ class FindDuplicates:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CountDuplicates:
+    """Receives all rows of some keys and returns the number of those with a key of another row before them."""
+
+    keys: int
+
+    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> int:
+        """Return the number of duplicates."""
+        return len(FindDuplicates(self.keys, ())(part, pieces).rows)
+
+
 def by_file(parts: Sequence[DuplicateRows], files: Sequence[DataFile]) -> Mapping[str, RowNumbers]:
     """Return the positions to drop from each file that has duplicates, ascending."""
     numbers = np.concatenate([duplicates.files for duplicates in parts])

@@ -127,7 +127,7 @@ def keep_history(place: Place, retain: int | None, *, may_be_new: bool = False) 
         place.journal.recover()
         view = place.journal.view_to_change()
         if not may_be_new and not view.files and not view.head:
-            raise _not_found(place)
+            raise not_found(place)
         with place.journal.begin(view, "keep_history") as transaction:
             info = {"operation": "keep_history", "retain": retain or 0}
             first = transaction.commit(Changes(info=info, retain=retain or 0)).seq
@@ -339,7 +339,7 @@ def with_versions(place: Place, function: Callable[[Versions], _T], list_files: 
         view = (list_files or place.journal.view)()
         versions = place.journal.versions(view, place.path)
         if not view.exists and not view.head:
-            raise _not_found(place)
+            raise not_found(place)
         try:
             return function(versions)
         except FileNotFoundError as error:
@@ -350,5 +350,6 @@ def with_versions(place: Place, function: Callable[[Versions], _T], list_files: 
     raise AssertionError("unreachable")
 
 
-def _not_found(place: Place) -> DatasetNotFoundError:
+def not_found(place: Place) -> DatasetNotFoundError:
+    """Return the error for a dataset that does not exist."""
     return DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")

@@ -112,6 +112,14 @@ def read_data_files(
         return read + list(pool.map(one, rest))
 
 
+def read_writer(storage: Storage, file: DataFile) -> str:
+    """Return the name of the program that wrote a file."""
+    with report_damage("reading the footer of", file.path):
+        data, _ = read_end(storage, file.location, file.size)
+        tree, _ = read_struct(data)
+        return writer_of(tree)
+
+
 @dataclass(frozen=True, slots=True)
 class _Column:
     """The leaf number of a column, and the Arrow type of its statistics."""

@@ -90,7 +90,7 @@ class DuckDBDatasetIO(DatasetIO):
 def merge(
     data: Any,
     path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     strategy: str = DEFAULT_STRATEGY,
     *,
     connection: DuckDBPyConnection | None = None,
@@ -103,7 +103,7 @@ def merge(
     Args:
         data: A DuckDB relation, Arrow rows or a path, as for `DuckDBDatasetIO.merge`.
         path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
         connection: The connection to use.
         filesystem: An fsspec filesystem.
@@ -142,7 +142,7 @@ def read_parquet(
 def merge_parquet_dataset_duckdb(
     source: Any,
     target_path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     strategy: str = DEFAULT_STRATEGY,
     *,
     connection: DuckDBPyConnection | None = None,
@@ -198,7 +198,7 @@ def compact_parquet_dataset(
 
 def deduplicate_parquet_dataset(
     path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     dedup_order_by: Columns | None = None,
     partition_filter: Columns | None = None,
     compression: str | None = None,
@@ -213,7 +213,7 @@ def deduplicate_parquet_dataset(
 
     Args:
         path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest).
         partition_filter: Only files whose path in the dataset starts with one of these texts; ``"day=1/"`` is a folder.
         compression: Codec of rewritten files.

@@ -67,7 +67,7 @@ def compact_parquet_dataset_pyarrow(
 
 def deduplicate_parquet_dataset_pyarrow(
     path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     dedup_order_by: Columns | None = None,
     partition_filter: Columns | None = None,
     compression: str | None = None,
@@ -81,7 +81,7 @@ def deduplicate_parquet_dataset_pyarrow(
 
     Args:
         path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest).
         partition_filter: Only files whose path in the dataset starts with one of these texts; ``"day=1/"`` is a folder.
         compression: Codec of rewritten files.
@@ -141,7 +141,7 @@ def optimize_parquet_dataset_pyarrow(
 def merge_parquet_dataset_pyarrow(
     source: Any,
     target_path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     strategy: str = DEFAULT_STRATEGY,
     *,
     filesystem: Any = None,
@@ -154,7 +154,7 @@ def merge_parquet_dataset_pyarrow(
     Args:
         source: Rows or a path, as for `PyarrowDatasetIO.merge`.
         target_path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.

@@ -98,13 +98,19 @@ class SparkDatasetIO(DatasetIO):
         return changes_frame(self.spark, place.storage, feed, keys)
 
     def merge_batches(
-        self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = DEFAULT_STRATEGY, **options: Any
+        self,
+        path: Any,
+        *,
+        key_columns: Columns | None = None,
+        checkpoint: str,
+        strategy: str = DEFAULT_STRATEGY,
+        **options: Any,
     ) -> BatchChange:
         """Return a function for `foreachBatch` that merges each batch into a dataset exactly once.
 
         Args:
             path: The dataset's folder.
-            key_columns: The column or columns that identify a row.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
             checkpoint: The ``checkpointLocation`` of the query; it identifies the query.
             strategy: As for `merge`; ``"deduplicate"`` accepts batches in which a key occurs more than once.
             **options: Further options of `merge`.
@@ -117,7 +123,7 @@ class SparkDatasetIO(DatasetIO):
         df: DataFrame,
         path: Any,
         *,
-        key_columns: Columns,
+        key_columns: Columns | None = None,
         checkpoint: str,
         strategy: str = DEFAULT_STRATEGY,
         trigger: Mapping[str, Any] | None = None,
@@ -129,7 +135,7 @@ class SparkDatasetIO(DatasetIO):
         Args:
             df: A streaming DataFrame.
             path: The dataset's folder.
-            key_columns: The column or columns that identify a row.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
             checkpoint: The folder in which Spark stores the progress of the stream.
             strategy: As for `merge`; ``"deduplicate"`` accepts batches in which a key occurs more than once.
             trigger: The arguments of Spark's ``trigger``, such as ``{"availableNow": True}``.
@@ -143,13 +149,13 @@ class SparkDatasetIO(DatasetIO):
         return start_query(each, df, checkpoint, trigger=trigger, query_name=query_name)
 
     def apply_changes_batches(
-        self, path: Any, *, key_columns: Columns, sequence_by: str, checkpoint: str, **options: Any
+        self, path: Any, *, key_columns: Columns | None = None, sequence_by: str, checkpoint: str, **options: Any
     ) -> BatchChange:
         """Return a function for `foreachBatch` that applies each batch of a change feed exactly once.
 
         Args:
             path: The dataset's folder.
-            key_columns: The column or columns that identify a row.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
             sequence_by: The column that orders changes.
             checkpoint: The ``checkpointLocation`` of the query; it identifies the query.
             **options: Further options of `apply_changes`.
@@ -162,7 +168,7 @@ class SparkDatasetIO(DatasetIO):
         df: DataFrame,
         path: Any,
         *,
-        key_columns: Columns,
+        key_columns: Columns | None = None,
         sequence_by: str,
         checkpoint: str,
         trigger: Mapping[str, Any] | None = None,
@@ -174,7 +180,7 @@ class SparkDatasetIO(DatasetIO):
         Args:
             df: A streaming DataFrame of changes; a batch may have several changes of a key.
             path: The dataset's folder.
-            key_columns: The column or columns that identify a row.
+            key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
             sequence_by: The column that orders changes, such as a log sequence number.
             checkpoint: The folder in which Spark stores the progress of the stream.
             trigger: The arguments of Spark's ``trigger``, such as ``{"availableNow": True}``.
@@ -193,7 +199,7 @@ class SparkDatasetIO(DatasetIO):
 def merge_parquet_dataset_spark(
     source: Any,
     target_path: Any,
-    key_columns: Columns,
+    key_columns: Columns | None = None,
     strategy: str = DEFAULT_STRATEGY,
     *,
     spark: SparkSession | None = None,
@@ -207,7 +213,7 @@ def merge_parquet_dataset_spark(
     Args:
         source: A DataFrame, Arrow rows or a path, as for `SparkDatasetIO.merge`.
         target_path: The dataset's folder.
-        key_columns: The column or columns that identify a row.
+        key_columns: The column or columns that identify a row; by default those that `adopt` has recorded.
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
         spark: The session, as for `SparkDatasetIO`.
         filesystem: An fsspec filesystem.
