@@ -533,7 +533,7 @@ def spark_types() -> None:
         "s string"
     )
     required = {"r", "ls"}  # elements that are never null have no group of their own
-    types = _parse_datatype_string(schema)
+    types: Any = _parse_datatype_string(schema)
     for field in types:
         if field.name in required:
             field.dataType.containsNull = False
