@@ -31,7 +31,7 @@ JAVA     = @sh scripts/system.sh java $(1)/bin/python \
 		|| echo "No Java 17 found. The Spark engine needs it: install a JDK 17, or set JAVA_HOME."
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium tmux demo quick test test-more test-full test-versions test-lowest test-integrations test-pandas test-readers seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
+.PHONY: help setup java chromium tmux servers stores demo quick test test-more test-full test-versions test-lowest test-integrations test-pandas test-readers seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,12 @@ chromium: ## install Chromium if it is missing (tests open the HTML report in it
 tmux: ## install tmux if it is missing (tests of bars and prompts run in it)
 	@sh scripts/system.sh tmux || echo "No tmux found. Tests of bars and prompts in a terminal are skipped: install it."
 
+servers: $(READY) ## install servers of object stores for their tests (versitygw needs Go, Azurite npm)
+	sh scripts/servers.sh $(VENV)/servers
+
+stores: servers ## run the tests on servers of object stores and write the table of docs/guarantees.md
+	STORES_TABLE=1 $(BIN)/pytest tests/stores $(ARGS)
+
 demo: $(DEMO)/.ready ## run examples/tour.py: pipelines on Spark with a join, a change feed, a quarantine and history; four readers; HTML reports
 	$(call JAVA,$(DEMO))
 	$(DEMO)/bin/python examples/tour.py "$$(mktemp -d)" 3000000
@@ -78,8 +84,10 @@ quick: $(READY) ## run the tests without Spark, S3, a browser, processes and swe
 test: check java chromium ## run the checks and the tests that every change needs (10 minutes on two cores)
 	SWEEP=ci $(PYTEST) -m 'not more' $(ARGS)
 
-test-more: java chromium tmux test-lowest-part test-pandas ## run all other tests, and the sweeps with more cases (16 minutes on two cores)
+test-more: java chromium tmux servers test-lowest-part test-pandas ## run all other tests, and the sweeps with more cases (16 minutes on two cores)
 	SWEEP=more $(PYTEST) -m 'more or sweep' $(ARGS)
+	S3_SERVER=versitygw SWEEP=quick $(PYTEST) -m 'more and s3 and not spark' -k 'not duckdb and not exchange' \
+		tests/conformance/test_storage.py tests/faults/test_s3.py
 
 test-full: check java chromium tmux test-versions test-integrations test-readers ## run all checks and all tests, with complete crash and random tests (hours)
 	SWEEP=full $(PYTEST) $(ARGS)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from installed import known_warnings, missing_feature
 from marks import marks_of
-from stores.servers import Store, at, running
+from stores.servers import Store, running
 from sweeps import Sweep, sweep_size
 
 # A shared machine makes single examples slow without making them wrong: no deadline, no health check on speed.
@@ -81,39 +81,8 @@ def _empty_memory(fs: Any) -> None:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[Store]:
     """An S3 server on a free loopback port, of each test process. `S3_SERVER=versitygw` chooses another one."""
-    if name := os.environ.get("S3_SERVER"):
-        with running(name) as store:
-            yield store
-        return
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    started = at("moto", f"http://{host}:{port}", [])
-    _record_requests(server._server, started.requests)
-    yield started
-    server.stop()
-
-
-def _record_requests(server: Any, requests: list[str]) -> None:
-    """Append the kind of every request of a WSGI server to a list."""
-    application = server.app
-
-    def record(environment: dict[str, Any], respond: Any) -> Any:
-        requests.append(_kind(environment))
-        return application(environment, respond)
-
-    server.app = record
-
-
-def _kind(environment: dict[str, Any]) -> str:
-    method, query = environment["REQUEST_METHOD"], environment["QUERY_STRING"]
-    if method == "GET" and "list-type" in query:
-        return "LIST"
-    if method == "POST" and query.startswith("delete"):
-        return "DELETE"
-    return "COPY" if "HTTP_X_AMZ_COPY_SOURCE" in environment else str(method)
+    with running(os.environ.get("S3_SERVER", "moto")) as store:
+        yield store
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ QUICK = " and ".join(f"not {mark}" for mark in NEEDS)
 """What `make quick` passes to `-m`."""
 
 _TESTS = Path(__file__).parent
-_FOLDERS = {"engines/spark": "spark", "versions": "spark"}
+_FOLDERS = {"engines/spark": "spark", "versions": "spark", "stores": "s3"}
 _FILES = {"cli/test_process.py": "process", "cli/test_tmux.py": "process"}
 _FIXTURES = {"spark": "spark", "metastore": "spark", "s3_server": "s3", "browser": "browser", "sweep": "sweep"}
 _VALUES = {"spark": "spark", "spark-exchange": "spark", "s3": "s3", "s3 filesystem": "s3"}

@@ -79,7 +79,10 @@ def _text(value: object) -> str:
         ([{"a": None}], pa.struct([("a", pa.int8())]), pa.struct([pa.field("a", pa.int8(), nullable=False)])),
         ([[("k", 300)]], pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int8())),
         (list(map(str, range(200))), pa.string(), pa.dictionary(pa.int8(), pa.string())),
-        ([b"0123456789abcdef"], pa.binary(16), pa.uuid()),
+        ([b"0123456789abcde"], pa.binary(), pa.uuid()),
+        (["{00000000-0000-0000-0000-000000000001}"], pa.string(), pa.uuid()),
+        ([b"0123456789abcdef"], pa.binary(16), pa.json_()),
+        ([b"\xff"], pa.binary(), pa.json_()),
     ],
     ids=str,
 )
@@ -88,6 +91,19 @@ def test_a_cast_that_would_change_a_value_is_refused(
 ) -> None:
     with pytest.raises(pa.ArrowException):
         exact_cast(pa.array(values, source), target)
+
+
+def test_json_and_uuid_from_texts_and_bytes_and_back() -> None:
+    texts = pa.array(["00000000-0000-0000-0000-00000000000A", None, "FFFFFFFF-ffff-ffff-ffff-ffffffffffff"])
+    raw = [bytes(15) + b"\n", None, b"\xff" * 16]
+    for values in (texts, texts.dictionary_encode(), pa.array(raw), pa.array(raw, pa.binary(16))):
+        found = exact_cast(values, pa.uuid())
+        assert (found.type, found.storage.to_pylist()) == (pa.uuid(), raw)
+        lower = [None if text is None else text.lower() for text in texts.to_pylist()]
+        assert (exact_cast(found, pa.string()).to_pylist(), exact_cast(found, pa.binary()).to_pylist()) == (lower, raw)
+    for json in (pa.array(['{"a": 1}', None]), pa.array([b'{"a": 1}', None], pa.large_binary())):
+        found = exact_cast(json, pa.json_())
+        assert (found.type, exact_cast(found, json.type)) == (pa.json_(), json)
 
 
 def test_missing_struct_fields_are_filled_only_when_asked() -> None:

@@ -150,3 +150,17 @@ def test_a_dataset_without_late_copies_pays_nothing(world: MemoryWorld) -> None:
     for run in REMOVALS.values():
         run(world.new_storage(), world.root)
     assert not [path for path in world.files() if "/late-" in path or "/gone-" in path]
+
+
+def test_a_name_that_is_used_again_is_data(world: MemoryWorld) -> None:
+    """`basename_template` may give a name twice. The list of removed files must not hide the second one."""
+    again = {"basename_template": "same-{i}.parquet", "mode": "overwrite"}
+    write = call("write_dataset", pa.table({"id": [1], "day": ["a"], "lsn": [1], "value": ["x"]}), **again)
+    storage = run_late(world, write, 1, dies)
+    assert storage is not None
+    recover(world.new_storage(), world.root)
+    NAMED["write overwrite"].run(world.new_storage(), world.root)
+    assert storage.land()
+    assert not world.seen_rows() & Rows([(1, "a", 1, "x")])
+    write(world.new_storage(), world.root)
+    assert keys(world.seen_rows()) == keys(world.raw_rows()) == Counter([1])

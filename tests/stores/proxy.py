@@ -12,6 +12,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
+def kind_of(method: str, query: str, *, is_copy: bool) -> str:
+    """Return the method of a request, or what S3 does for it."""
+    if method == "GET" and "list-type" in query:
+        return "LIST"
+    if method == "POST" and query.startswith("delete"):
+        return "DELETE"
+    return "COPY" if is_copy else method
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request as it came, and with which a rule can reach the server."""
@@ -25,12 +34,7 @@ class Request:
     @property
     def kind(self) -> str:
         """The method, or what S3 does for it."""
-        query = urlsplit(self.target).query
-        if self.method == "GET" and "list-type" in query:
-            return "LIST"
-        if self.method == "POST" and query.startswith("delete"):
-            return "DELETE"
-        return "COPY" if self.is_copy else self.method
+        return kind_of(self.method, urlsplit(self.target).query, is_copy=self.is_copy)
 
     @property
     def is_copy(self) -> bool:
@@ -95,12 +99,12 @@ class Proxy:
                     self.close_connection = True
                     return
                 self.send_response_only(answer.status)
-                length_of_head = answer.headers.get("Content-Length")
+                named = {name.lower(): value for name, value in answer.headers.items()}
                 for name, value in answer.headers.items():
                     if name.lower() not in {"transfer-encoding", "content-length", "connection"}:
                         self.send_header(name, value)
-                size = length_of_head if self.command == "HEAD" and length_of_head else str(len(answer.body))
-                self.send_header("Content-Length", size)
+                size = named.get("content-length") if self.command == "HEAD" else None
+                self.send_header("Content-Length", size or str(len(answer.body)))
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer.body)

@@ -1,4 +1,4 @@
-"""Servers of object stores, started on loopback with a temporary folder: versitygw for S3, and Azurite for Azure.
+"""Servers of object stores, started on loopback: moto and versitygw for S3, and Azurite for Azure.
 
 `make servers` installs them into the environment; `VERSITYGW` and `AZURITE` name other programs.
 """
@@ -22,7 +22,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from stores.proxy import Proxy
+from stores.proxy import Proxy, kind_of
 
 INSTALLED = Path(sys.prefix) / "servers"
 # The account of the emulator, which its documentation publishes.
@@ -74,7 +74,11 @@ def _program(variable: str, pattern: str) -> str:
 
 @contextmanager
 def running(name: str, *, versions: bool = False) -> Iterator[Store]:
-    """Start a server, behind a proxy that records its requests."""
+    """Start a server that records its requests; those of other programs, behind a proxy."""
+    if name == "moto":
+        with _moto() as store:
+            yield store
+        return
     if name == "azurite":
         pytest.importorskip("adlfs")
     folder = Path(tempfile.mkdtemp(prefix="fsspeckit-store-"))
@@ -83,6 +87,27 @@ def running(name: str, *, versions: bool = False) -> Iterator[Store]:
             yield at(name, endpoint, []).through(proxy)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _moto() -> Iterator[Store]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    store = at("moto", f"http://{host}:{port}", [])
+    inner: Any = server._server
+    application = inner.app
+
+    def record(environment: dict[str, Any], respond: Any) -> Any:
+        is_copy = "HTTP_X_AMZ_COPY_SOURCE" in environment
+        store.requests.append(kind_of(environment["REQUEST_METHOD"], environment["QUERY_STRING"], is_copy=is_copy))
+        return application(environment, respond)
+
+    inner.app = record
+    yield store
+    server.stop()
 
 
 @contextmanager

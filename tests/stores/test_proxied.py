@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,10 +12,12 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import StorageError, StoragePermissionError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from stores.conftest import Count
 from stores.proxy import Answer, Proxy, Request, error
 from stores.servers import Store
 
@@ -46,8 +49,8 @@ def data_files(store: Store, path: str) -> set[str]:
 
 def raw_ids(store: Store, path: str) -> Counter[int]:
     """What a reader sees that only lists the folder."""
-    io = PyarrowDatasetIO(filesystem=store.filesystem())
-    return sum((ids(io.read_parquet(name)) for name in data_files(store, path)), Counter())
+    fs = store.filesystem()
+    return sum((ids(pq.read_table(name, filesystem=fs)) for name in data_files(store, path)), Counter())
 
 
 def refusing(status: int, code: str, share: float, seen: list[str], rng: random.Random) -> Callable[..., Any]:
@@ -61,21 +64,22 @@ def refusing(status: int, code: str, share: float, seen: list[str], rng: random.
 
 
 def test_conditional_writes_that_conflict_are_sent_again(
-    s3_server: Store, s3_bucket: str, proxy: Proxy, rng: random.Random
+    s3_server: Store, s3_bucket: str, proxy: Proxy, count: Count
 ) -> None:
     """409 says that another request was faster, or none; only 412 says that the object exists."""
     path, refused = f"{s3_bucket}/lake/ds", list[str]()
-    proxy.rule = refusing(409, "ConditionalRequestConflict", 0.4, refused, rng)
+    proxy.rule = refusing(409, "ConditionalRequestConflict", 0.4, refused, random.Random(1))
     io = io_of(s3_server.through(proxy))
     for number in range(12):
         io.write_dataset(rows(number), path)
         io.merge(rows(number, v="again"), path, **KEYS)
     assert len(refused) > 10
+    count("commits with 40 percent of conditional writes answered 409", 24)
     assert ids(io_of(s3_server).read_parquet(path)) == Counter(range(12))
 
 
 def test_lost_answers_leave_the_old_or_the_new_rows(
-    s3_server: Store, s3_bucket: str, proxy: Proxy, rng: random.Random
+    s3_server: Store, s3_bucket: str, proxy: Proxy, rng: random.Random, count: Count
 ) -> None:
     """Of every eighth request that writes, the answer is lost, or the request itself."""
     path, lost = f"{s3_bucket}/lake/ds", 0
@@ -103,6 +107,7 @@ def test_lost_answers_leave_the_old_or_the_new_rows(
     io_of(s3_server).recover(path)
     found = raw_ids(s3_server, path)
     assert lost > 5
+    count("commits with every eighth write lost", 16)
     assert found - expected == Counter(number for number in found - expected if number in unknown)
     assert not expected - found
     assert ids(io_of(s3_server).read_parquet(path)) == found
@@ -138,7 +143,7 @@ class SlowCopies:
 
 @pytest.mark.parametrize("answers", [True, False], ids=["waits", "connection lost"])
 def test_smoke_of_a_copy_that_ends_after_its_file_was_removed(
-    s3_server: Store, s3_bucket: str, proxy: Proxy, answers: bool
+    s3_server: Store, s3_bucket: str, proxy: Proxy, answers: bool, count: Count
 ) -> None:
     """The writer waits for the copy, while others finish its commit; or its connection fails and it sends it again."""
     path = f"{s3_bucket}/lake/ds"
@@ -160,6 +165,7 @@ def test_smoke_of_a_copy_that_ends_after_its_file_was_removed(
     assert ids(io_of(s3_server).read_parquet(path)) == Counter([4])
     if not answers:
         io_of(s3_server).write_dataset(rows(5), path)
+    count("copies that end late", 1)
     expected = Counter([4] if answers else [4, 5])
     assert raw_ids(s3_server, path) == ids(io_of(s3_server).read_parquet(path)) == expected
 
@@ -192,3 +198,36 @@ def test_wrong_secrets_and_regions_are_named_on_the_first_read(
     ):
         with pytest.raises(StoragePermissionError, match=expected):
             run()
+
+
+def denying_deletions(request: Request) -> Answer:
+    if request.kind != "DELETE":
+        return request.forward()
+    keys = re.findall(rb"<Key>([^<]*)</Key>", request.body)
+    failed = b"".join(b"<Error><Key>%s</Key><Code>AccessDenied</Code></Error>" % key for key in keys)
+    return Answer(200, {"Content-Type": "application/xml"}, b"<DeleteResult>" + failed + b"</DeleteResult>")
+
+
+def test_a_writer_that_may_not_delete_is_refused_before_its_first_commit(
+    s3_server: Store, s3_bucket: str, proxy: Proxy
+) -> None:
+    path, proxy.rule = f"{s3_bucket}/lake/ds", denying_deletions
+    with pytest.raises(StoragePermissionError, match="may create objects, but not delete them"):
+        io_of(s3_server.through(proxy)).write_dataset(rows(1), path)
+    assert not data_files(s3_server, path)
+
+
+def test_a_result_says_that_replaced_files_are_still_there(s3_server: Store, s3_bucket: str, proxy: Proxy) -> None:
+    """The permission was taken away later. Nothing but the result would tell before other readers do."""
+    path, denied = f"{s3_bucket}/lake/ds", io_of(s3_server.through(proxy))
+    assert denied.write_dataset(rows(1, 2, 3), path).published
+    proxy.rule = denying_deletions
+    result = denied.merge(rows(3, 4, v="changed"), path, **KEYS)
+    assert not result.published
+    assert "recover" in str(result)
+    assert ids(denied.read_parquet(path)) == Counter([1, 2, 3, 4])
+    assert raw_ids(s3_server, path) == Counter([1, 1, 2, 2, 3, 3, 4])
+    with pytest.raises(StoragePermissionError):
+        denied.delete(path, where="id = 1")
+    assert io_of(s3_server).recover(path).replayed
+    assert raw_ids(s3_server, path) == Counter([1, 2, 3, 4])

@@ -86,9 +86,17 @@ class _MergeView(ResultView):
         return {name: int(self[name]) for name in ("inserted", "updated", "deleted", "total")}
 
 
+def _unpublished(published: bool) -> list[tuple[str, str]]:
+    return [] if published else [("published", "no: other readers see old and new rows; run `fsspeckit recover`")]
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MergeResult(_MergeView):
-    """Counts and files of a finished merge, delete or update."""
+    """Counts and files of a finished merge, delete or update.
+
+    If not ``published``, the change is committed, but the storage refused to publish or remove some files: other
+    readers see rows of both states until the next operation, or `recover`, finishes it.
+    """
 
     strategy: str
     source_count: int
@@ -109,6 +117,7 @@ class MergeResult(_MergeView):
     stale: int = 0
     moved: int = 0
     operation: RowOperation = "merge"
+    published: bool = True
     schema_changes: list[SchemaChange] = field(default_factory=list)
 
     @property
@@ -132,6 +141,7 @@ class MergeResult(_MergeView):
             *self._count_lines(),
             *_schema_lines(self.schema_changes),
             ("files", self._file_counts()),
+            *_unpublished(self.published),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
         ]
 
@@ -141,7 +151,7 @@ class WriteResult(ResultView):
     """Files and rows of a write; of a dry run, those that it would write.
 
     ``replaced`` is the number of rows that ``replace_where`` removed, ``None`` without it. ``skipped`` says that
-    nothing was written, because the dataset exists and the mode is ``"ignore"``.
+    nothing was written, because the dataset exists and the mode is ``"ignore"``. ``published`` as in `MergeResult`.
     """
 
     mode: str
@@ -156,6 +166,7 @@ class WriteResult(ResultView):
     replaced: int | None = None
     skipped: bool = False
     path: str = ""
+    published: bool = True
 
     def _lines(self) -> list[tuple[str, str]]:
         size = sum(file.size_bytes or 0 for file in self.files)
@@ -166,6 +177,7 @@ class WriteResult(ResultView):
             ("rows", f"{self.rows:,}"),
             *([] if self.replaced is None else [("replaced rows", f"{self.replaced:,}")]),
             ("files", f"{len(self.files):,} {written}{rewritten}, {len(self.deleted_files):,} removed"),
+            *_unpublished(self.published),
             *([] if self.dry_run else [("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})")]),
         ]
 
@@ -282,6 +294,7 @@ class MaintenanceResult(ResultView):
     """The result of `compact`, `optimize` or `deduplicate`; with ``dry_run``, what it would do.
 
     ``details`` has the keys of one operation, such as ``zorder_columns``. They are keys of the result like the others.
+    ``published`` as in `MergeResult`.
     """
 
     operation: str
@@ -302,6 +315,7 @@ class MaintenanceResult(ResultView):
     commits: list[int] = field(default_factory=list)
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
+    published: bool = True
 
     @property
     def estimated_after_file_count(self) -> int:
@@ -327,6 +341,7 @@ class MaintenanceResult(ResultView):
             (done, rewritten),
             ("skipped", counted(len(self.skipped_files), "file")),
             *self._detail_lines(),
+            *_unpublished(self.published),
         ]
         commits = counted(len(self.commits), "commit")
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({commits})")]

@@ -5,7 +5,7 @@ protocol of S3 ignore `If-None-Match`, and old versions of s3fs do not send it. 
 staging folder of its own: after a crash, recovery removes it like that of any dead writer. The result is kept as the
 name of an empty file in the folder of the records, which is listed anyway. It is valid for one library and version, one
 server and one path, so a copy of the dataset is probed again. It only saves requests, and is not checked: whoever can
-write it can also delete the data.
+write it can also delete the data. The probe also shows whether files may be deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 
-from fsspeckit.common.errors import StorageError
+from fsspeckit.common.errors import StorageError, StoragePermissionError
 from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import new_id
 from fsspeckit.core.storage import Storage, join
@@ -68,8 +68,14 @@ def _refuses_to_replace(storage: Storage, log: Log) -> bool:
 
 
 def _remove(storage: Storage, folder: str) -> None:
+    """Remove the folder. Raise if that is not allowed: then no commit could remove the files that it replaces."""
     try:
         storage.remove_tree(folder)
+    except PermissionError as error:
+        raise StoragePermissionError(
+            f"{storage.url(folder)}: the credentials may create objects, but not delete them, so other readers would "
+            "see replaced rows too. Nothing was changed. Allow them to delete (`s3:DeleteObject`), then run again."
+        ) from error
     except OSError as error:
         _logger.info("%s could not be removed, a recovery tries again: %s", folder, error)
 

@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,6 @@ from fsspeckit.core.commit.tombstones import (
 )
 from fsspeckit.core.commit.tombstones import from_bytes as tombstones_from_bytes
 from fsspeckit.core.commit.tombstones import to_bytes as tombstones_to_bytes
-from fsspeckit.core.file_names import is_unique
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
@@ -54,6 +54,7 @@ _POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
 _SLOT = re.compile(r"(?:floor|key|anew|late|gone)-(\d{20})", re.ASCII)
 _PROBED = re.compile(r"probed-[0-9a-f]{32}", re.ASCII)
 _LIST_ATTEMPTS = 3
+_MOST_REFUSALS = 5
 
 _logger = logging.getLogger(__name__)
 
@@ -164,6 +165,7 @@ class Log:
         self.kept_folder = join(sidecar, "kept")
         self.history_folder = join(sidecar, "history")
         self.tombstones_folder = join(sidecar, TOMBSTONES)
+        self._refused: Counter[int] = Counter()
 
     def staging_path(self, transaction: str) -> str:
         """Return the path of a transaction's staging folder."""
@@ -300,14 +302,24 @@ class Log:
             try:
                 if not self._is_own(record):
                     return False
-            except FileNotFoundError:
-                return False  # another writer created a record here and withdrew it
+            except FileNotFoundError:  # another writer created a record here and withdrew it, or it was deleted
+                self._refused[record.seq] += 1
+                if self._refused[record.seq] >= _MOST_REFUSALS:
+                    raise self._refuses_deleted(path) from None
+                return False
         except OSError as error:
             if not self._resolve_failed_create(record, error):
                 return False
         if not self._storage.is_local:
             self._check_is_newest(record)
         return True
+
+    def _refuses_deleted(self, path: str) -> StorageError:
+        return StorageError(
+            f"{path} does not exist, and the server refuses to create it because it exists: some servers do that with "
+            "deleted objects of a versioned bucket. Nothing was changed. Delete all versions and delete markers of the "
+            f"objects in {self.sidecar}, or use another path for the dataset."
+        )
 
     def _resolve_failed_create(self, record: Record, error: OSError) -> bool:
         """Find out who owns the slot after a create failed or its response was lost.
@@ -441,9 +453,11 @@ class Log:
         """Store which files of a record that is being applied must not come back. This must precede its mark."""
         late = self._names("late", state) if record.retire else {}
         hit = any(item.path in late for item in record.retire)
-        if hit or (state.gone and not all(is_unique(item.path) for item in record.publish)):
-            gone = are_gone(record, late, self._names("gone", state))
-            self._set_slot("gone", record.seq, to_bytes(gone))
+        if hit or (state.gone and record.publish):
+            known = self._names("gone", state)
+            gone = are_gone(record, late, known)
+            if gone != known:
+                self._set_slot("gone", record.seq, to_bytes(gone))
             if late and not late.keys() - gone.keys():
                 self._remove_older(re.compile(r"late-(\d{20})", re.ASCII), record.seq)
         for kind, slot in (("late", state.late), ("gone", state.gone)):

@@ -18,7 +18,7 @@ from fsspeckit.core.commit.file_kinds import is_data
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
 from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
-from fsspeckit.core.file_names import is_side_file
+from fsspeckit.core.file_names import is_side_file, is_unique
 from fsspeckit.core.result_view import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 from fsspeckit.core.storage.base import OWNER
@@ -86,6 +86,7 @@ class Replayer:
         folder, which are deleted with those of the record; ``put_back`` are files of the dataset that are not data.
         """
         self._log.note_removed(record, state)
+        put_back = [path for path in put_back if is_unique(path)]  # another name may be in use again
         self._keep(record.kept, distribute)
         self._publish_tombstones(record)
         if by_exchange and can_exchange(self._storage, self._root, record) and self._exchange(record).publish():

@@ -397,6 +397,7 @@ def _as_result(
         stale=prepared.stale,
         moved=prepared.moved,
         operation=prepared.operation,
+        published=commit is None or commit.published,
         schema_changes=list(prepared.schema_changes),
     )
 

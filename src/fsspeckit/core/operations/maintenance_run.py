@@ -74,6 +74,7 @@ class MaintenanceRun:
     earlier: MaintenanceRun | None = None
     started: float = field(default_factory=time.perf_counter)
     published: list[tuple[str, int, int]] = field(default_factory=list)
+    is_published: bool = True
     """Path, rows and size of each new file."""
     replaced: list[DataFile] = field(default_factory=list)
     commits: list[int] = field(default_factory=list)
@@ -138,6 +139,7 @@ class MaintenanceRun:
             commit = transaction.commit(changes)
             self.attempts.end()
         self.commits.append(commit.seq)
+        self.is_published = self.is_published and commit.published
         self.published += [(item.path, item.outcome.rows, item.outcome.size) for item in staged]
         self.replaced += [*retired, *replaced]
 
@@ -432,6 +434,7 @@ def _result(
         commits=[seq for each in run.all_runs for seq in each.commits],
         seconds=time.perf_counter() - first.started,
         details=details,
+        published=all(each.is_published for each in run.all_runs),
     )
 
 

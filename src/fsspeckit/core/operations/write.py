@@ -342,6 +342,7 @@ class _Work:
             rewritten_files=[full(path) for path in rewritten],
             replaced=self.removal.rows,
             path=self.place.path,
+            published=commit is None or commit.published,
         )
 
 
