@@ -64,54 +64,12 @@ from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, s
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans
 
 __all__ = [
-    "BLOOM_FILTERS",
-    "EXTENSION_TYPES",
-    "I32",
-    "I64",
-    "INSTALLED",
-    "VIEWS",
-    "Changes",
-    "ChunkField",
-    "Emptied",
-    "Entry",
-    "FileField",
-    "FsspecStorage",
-    "GroupField",
-    "Handle",
-    "LocalStorage",
-    "MergePlan",
-    "MetaField",
-    "Place",
-    "Publish",
-    "PublishFiles",
-    "Snapshot",
-    "SortNote",
-    "StatisticsField",
-    "Storage",
-    "Struct",
-    "TextFiles",
-    "Tree",
-    "choose_engine",
-    "disk_calls",
-    "ensure_java",
-    "folders",
-    "footer_chunk",
-    "fsspec_storage",
-    "is_data_file",
-    "join",
-    "local",
-    "log_module",
-    "name_stem",
-    "new_id",
-    "parent",
-    "plain_schema",
-    "read_ipc",
-    "read_struct",
-    "report_damage",
-    "resolve",
-    "snapshot_module",
-    "tombstones_module",
-    "write_struct",
+    "BLOOM_FILTERS", "EXTENSION_TYPES", "I32", "I64", "INSTALLED", "VIEWS", "Changes", "ChunkField", "Emptied",
+    "Entry", "FileField", "FsspecStorage", "GroupField", "Handle", "LocalStorage", "MergePlan", "MetaField", "Place",
+    "Publish", "PublishFiles", "Snapshot", "SortNote", "StatisticsField", "Storage", "Struct", "TextFiles", "Tree",
+    "choose_engine", "disk_calls", "ensure_java", "folders", "footer_chunk", "fsspec_storage", "is_data_file",
+    "join", "local", "log_module", "name_stem", "new_id", "parent", "plain_schema", "read_ipc", "read_struct",
+    "report_damage", "resolve", "snapshot_module", "tombstones_module", "write_struct",
 ]  # fmt: skip
 
 THRESHOLDS = {
@@ -138,6 +96,34 @@ def lower(patch: pytest.MonkeyPatch, threshold: str, value: int = 1) -> None:
     """Set a threshold, so that a small dataset takes the way of a large one."""
     for name in THRESHOLDS[threshold]:
         patch.setattr(name, value)
+
+
+SMALL = {
+    "fsspeckit.core.kernels.exchange.table_files._CHUNK_BYTES": 200,
+    "fsspeckit.core.kernels.exchange.route_rows._RUN_BYTES": 100,
+    "fsspeckit.core.kernels.exchange.split_keys._SKEW_ROWS": 3,
+    "fsspeckit.core.kernels.exchange.change_histories._PIECE_BYTES": 200,
+    "fsspeckit.core.kernels.exchange.change_histories._OLD_ROWS": 3,
+    "fsspeckit.core.kernels.changed_rows._ROWS_AT_ONCE": 3,
+    "fsspeckit.core.kernels.find_duplicates._PART_ROWS": 11,
+    "fsspeckit.core.planning.exchange.source_summary._MOST_RANGES": 5,
+    "fsspeckit.core.planning.exchange.source_summary._SCAN_ROWS": 5,
+    "fsspeckit.core.values.keys._MAX_CODE": 3,
+    "fsspeckit.core.values.keys.FEW_TEXTS": 0,
+    "fsspeckit.core.kernels.match_keys.FEW_TEXTS": 0,
+    "fsspeckit.core.values.text_table._MIN_VALUES": 1,
+    "fsspeckit.core.values.text_table._BLOCK_ROWS": 3,
+    "fsspeckit.core.planning.statistics._MAX_SORTED_TEXTS": 1,
+    "fsspeckit.datasets.duckdb.matching.MAX_BATCH_ROWS": 8,
+}
+"""Limits so low that a few rows are very many: they come in many pieces, and keys go into the larger structures."""
+
+
+def few_rows_are_many(patch: pytest.MonkeyPatch) -> None:
+    """Lower all limits of `SMALL`, and let DuckDB join all keys."""
+    for name, value in SMALL.items():
+        patch.setattr(name, value)
+    patch.setattr("fsspeckit.datasets.duckdb.engine.is_searched", lambda *_: False)
 
 
 def publish_by(patch: pytest.MonkeyPatch, mode: str) -> None:

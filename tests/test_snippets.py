@@ -119,8 +119,13 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "example",
+    [path for path in sorted((ROOT / "examples").glob("*.py")) if path.name != "tour.py"],
+    ids=lambda path: path.name,
+)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
+    """The tour is run by tests/pipeline/test_tour.py."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(example), str(tmp_path)],
         capture_output=True,

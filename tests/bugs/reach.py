@@ -54,9 +54,8 @@ class _Recorder:
         self.called, started = set(), time.process_time()
         sys.settrace(self.trace)
         result = yield
-        names = {
-            f"{c.co_filename.rpartition(_PACKAGE)[2]}:{outermost(c.co_qualname)}" for c in self.called if _is_ours(c)
-        }
+        called = self.called.copy()  # threads of the test may still add to it
+        names = {f"{c.co_filename.rpartition(_PACKAGE)[2]}:{outermost(c.co_qualname)}" for c in called if _is_ours(c)}
         self.found[item.nodeid] = [round(time.process_time() - started, 2), sorted(names)]
         return result
 

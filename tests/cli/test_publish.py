@@ -10,21 +10,8 @@ import pytest
 from fsspeckit.cli.app import app, main
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
-COMMITS = {
-    *(
-        "write",
-        "merge",
-        "apply-changes",
-        "delete",
-        "update",
-        "compact",
-        "optimize",
-        "deduplicate",
-        "alter",
-        "restore",
-        "apply",
-    )
-}
+COMMITS = {"write", "merge", "apply-changes", "delete", "update", "compact", "optimize", "deduplicate", "alter"}
+COMMITS |= {"restore", "apply"}
 Said = pytest.CaptureFixture[str]
 
 

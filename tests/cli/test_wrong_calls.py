@@ -21,6 +21,7 @@ from cli.conftest import Fsspeckit
 from fsspeckit.cli.app import app, main
 from fsspeckit.common.wording import PARAMETERS
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from sweeps import sweep_size
 
 CALLS = """
 2 write in.csv lake --mode nope
@@ -222,8 +223,8 @@ CALLS = """
 2 doctor lake --engine nope
 """
 """The code of a call, its words, and what it says."""
-WORDS = ("", "nope", "-1", "nope = ", "[x]")
-NUMBERS = ("-1", "0", "999999", "x", "1.5", "nan", "inf")
+WORDS = ("", "-1", "nope = ", "[x]", "nope")
+NUMBERS = ("-1", "0", "999999", "x", "1.5", "inf", "nan")
 LEFT_OUT = ("--start-spark", "--debug", "--verbose", "--engine", "--config", "--help", "--noop-exit-code")
 BASE = {
     "write": "in.csv lake",
@@ -284,8 +285,10 @@ def wrong_calls(name: str) -> Iterator[list[str]]:
             yield [*base, option]
             continue
         is_number = each.type_descriptor.annotation in (int, float)
-        yield from ([*base, option, value] for value in (NUMBERS if is_number else WORDS))
-    yield from ([*base, f"{option}x"] for option in sorted(OFFERED[name]) if option.startswith("--"))
+        values = sweep_size().sample(NUMBERS if is_number else WORDS, 2)
+        yield from ([*base, option, value] for value in values)
+    options = [option for option in sorted(OFFERED[name]) if option.startswith("--")]
+    yield from ([*base, f"{option}x"] for option in sweep_size().sample(options, 3))
     yield [*base, "one", "too", "many"]
     yield [*("nowhere" if word == "lake" else word for word in base)]
 
@@ -340,6 +343,7 @@ def check_words(name: str, words: list[str], said: str) -> None:
     assert CALL.search(text) is None, (words, said)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_wrong_call_says_can_be_typed(name: str, lake: None, fsspeckit: Fsspeckit) -> None:
     """Calls of the table, and of every option with wrong values; the same in JSON."""

@@ -39,13 +39,7 @@ def test_values_that_are_written_so(text: str, type_: pa.DataType, expected: Any
 
 
 @pytest.mark.parametrize(
-    ("text", "type_"),
-    [
-        ("1,234.56", MONEY),
-        ("0012,5", MONEY),
-        ("1,555", MONEY),
-        ("31.02.2026", DAY),
-    ],
+    ("text", "type_"), [("1,234.56", MONEY), ("0012,5", MONEY), ("1,555", MONEY), ("31.02.2026", DAY)]
 )
 def test_values_that_are_not(text: str, type_: pa.DataType, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"id;v\n1;\n2;{text}\n")

@@ -207,6 +207,11 @@ class Steps:
     def retries(self) -> dict[str, Any]:
         return {"retries": 0} if self.rarely(5) else {}
 
+    def folder(self) -> dict[str, Any]:
+        """An option that restricts upkeep to a folder of the first partition, which may be absent."""
+        name = self.shape.partitions[0] if self.shape.partitions else ""
+        return {"partition_filter": f"{name}={self.some('a', 'b', '01')}/"} if name == "day" else {}
+
     def memory(self) -> dict[str, Any]:
         """Options of memory, which change no row."""
         options: dict[str, Any] = {"batch_rows": self.some(1, 2, 5)} if self.rarely(5) else {}
@@ -460,16 +465,25 @@ class Steps:
         """A compaction, a sort, or one that does nothing to rows in several commits."""
         several = {"max_groups_per_commit": 1} if self.rarely(4) else {"max_files": 3} if self.rarely(4) else {}
         options = several | ({"compression": self.some(*CODECS)} if self.rarely(4) else {}) | self.retries()
-        options["target_rows_per_file"] = self.some(2, 4, 100)
+        options |= {"target_mb_per_file": self.some(0.003, 1)} if self.rarely(3) else {}
+        if "target_mb_per_file" not in options or self.rarely(3):
+            options["target_rows_per_file"] = self.some(2, 4, 100)
+        options |= {"max_bytes": self.some(1, 5000, 20_000)} if self.rarely(5) else {}
+        options |= self.folder() if path == "path" and self.rarely(3) else {}
+
+        def of(now: State) -> State:
+            _in_folder(now, options)
+            return replace(now, counts={})
+
         if self.rarely(2):
-            return Step(_call("compact_parquet_dataset", None, options, path), _same)
+            return Step(_call("compact_parquet_dataset", None, options, path), of)
         by = self.some(["n"], ["lsn", "s"], ["s"]) if path == "path" else ["id"]
         if "n" in self.shape.partitions:
             by = [name for name in by if name != "n"] or ["s"]
         options |= {"zorder_columns": by, "curve": self.some("linear", "linear", "zorder", "hilbert")}
         options |= {"bloom_filter_columns": by} if self.rarely(4) else {}
         options |= {"force": True} if self.rarely(4) else {}
-        return Step(_call("optimize_parquet_dataset", None, options, path), _same)
+        return Step(_call("optimize_parquet_dataset", None, options, path), of)
 
     def deduplicate(self, state: State) -> Step:
         """Rows that only differ in their order have one serial number, so the order decides."""
@@ -478,11 +492,12 @@ class Steps:
         if _ties(state.rows, [*keys, "s", "lsn", "n"]):
             return self.upkeep()
         options = {"null_keys": "match"} if self.shape.null_keys else {}
-        extra = {"dedup_order_by": order} | self.retries()
+        folder = self.folder() if self.rarely(3) else {}
+        extra = {"dedup_order_by": order} | self.retries() | folder
 
         def of(now: State) -> State:
-            left = oracle.deduplicate(now.rows, keys, order, **options)
-            return now.after(left, now.types, {})
+            chosen, others = _in_folder(now, folder)
+            return now.after(others + oracle.deduplicate(chosen, keys, order, **options), now.types, {})
 
         if self.rarely(2):
             extra |= {"deduplicate_key_columns": keys, "zorder_columns": ["s"]}
@@ -490,8 +505,15 @@ class Steps:
         return Step(_call("deduplicate_parquet_dataset", None, options | {"key_columns": keys} | extra), of)
 
 
-def _same(state: State) -> State:
-    return replace(state, counts={})
+def _in_folder(state: State, options: Mapping[str, Any]) -> tuple[list[Row], list[Row]]:
+    """The rows in the folder that options name, or all, and the others; a folder without a file is refused."""
+    if "partition_filter" not in options:
+        return state.rows, []
+    day = options["partition_filter"].removeprefix("day=").removesuffix("/")
+    chosen = [row for row in state.rows if row["day"] == day]
+    if not chosen:
+        raise Refused("no file is in the folder")
+    return chosen, [row for row in state.rows if row["day"] != day]
 
 
 def _ties(rows: Sequence[Row], names: Sequence[str]) -> bool:

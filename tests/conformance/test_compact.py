@@ -54,6 +54,7 @@ def test_smallest_files_are_joined_first_and_large_ones_are_kept(io: Any, tmp_pa
 
 
 @pytest.mark.scenario("UP-07")
+@pytest.mark.many_rows
 def test_sizes_come_near_the_target(io: Any, tmp_path: Path, rng: Any) -> None:
     texts = [f"{rng.random():.17f}" for _ in range(60_000)]
     for i in range(60):

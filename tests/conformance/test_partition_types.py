@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -309,3 +310,15 @@ def test_dates_reach_the_tables_of_exports(io: Any, lake: str) -> None:
     )
     assert {field["name"]: field["type"] for field in json.loads(schema)["fields"]}["day"] == "date"
     assert pq.ParquetFile(data_files(Path(lake))[0]).schema_arrow.names == ["id", "v"]
+
+
+def test_instants_reach_exports_with_their_zone(io: Any, tmp_path: Path) -> None:
+    """Without a zone, Spark would read them in that of its session."""
+    path = str(tmp_path / "d")
+    at = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
+    io.write_dataset(numbers([1], at=pa.array([at], pa.timestamp("us", "Europe/Berlin"))), path, partition_by=["at"])
+    io.export(path, "delta")
+    (log,) = Path(path, "_delta_log").glob("*.json")
+    (added,) = (json.loads(line)["add"] for line in log.read_text().splitlines() if "add" in json.loads(line))
+    assert added["partitionValues"] == {"at": "2026-11-01T12:00:00.000000Z"}
+    assert deltalake.DeltaTable(path).to_pyarrow_table()["at"].to_pylist() == [at]

@@ -205,6 +205,7 @@ def test_only_row_groups_that_match_are_needed_to_confirm(io: Any, tmp_path: Pat
     assert plan["inserted"] == 1
 
 
+@pytest.mark.many_rows
 def test_very_many_text_keys_over_bloom_filters(io: Any, tmp_path: Path) -> None:
     """Pruning keeps only the bounds of a large set of keys, which must not be used to probe filters."""
     keys = [f"k{i:08d}" for i in range(260_000)]

@@ -10,7 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import CommitConflictError, ExpressionError, KeyColumnError, PartitionError
+from fsspeckit.common.errors import (
+    CommitConflictError,
+    ExpressionError,
+    KeyColumnError,
+    PartitionError,
+    SchemaMismatchError,
+)
 from kit import look, numbers, put, three_files, tree_of
 
 Row = dict[str, Any]
@@ -214,25 +220,85 @@ def test_a_plan_pins_the_rows_and_the_values(io: Any, tmp_path: Path) -> None:
     assert io.update(path, set=one, where="true", plan=long_list).updated == 3
 
 
-@pytest.mark.parametrize("fault", ["moves", "target nulls", "sequence"])
-def test_the_first_of_two_faults_of_a_merge_is_reported(io: Any, tmp_path: Path, fault: str) -> None:
-    """Conditions come last. A sequence that does not fit is a fault only in a row with a match."""
-    path = str(tmp_path / "d")
-    at = pa.array([1, 2, 3], pa.timestamp("us"))
-    ids = pa.array([1, 2, None if fault == "target nulls" else 3])
-    io.write_dataset(pa.table({"id": ids, "p": ["x", "y", "x"], "v": [1, 1, 1], "at": at}), path, partition_by=["p"])
-    before = tree_of(tmp_path / "d")
-    late = pa.array([0, 0, 10**18], pa.int64()).cast(pa.timestamp("s"))
-    source = pa.table({"id": [1, 2, 9], "p": ["x", "x" if fault == "moves" else "y", "x"], "v": [8, 8, 8], "at": late})
-    options: dict[str, Any] = {"strategy": "update", "key_columns": "id", "update_columns": ["v"], "newer_by": "at"}
-    error, message = {
-        "moves": (PartitionError, "the keys of .*'id': 2, .* are already in"),
-        "target nulls": (KeyColumnError, "key column 'id' of the target"),
-        "sequence": (ExpressionError, "update_when: an expression cannot be computed: .* of 0.0 .divide by zero"),
-    }[fault]
+FAULTS: dict[str, tuple[type[Exception], str]] = {
+    "values": (SchemaMismatchError, "of column 't' .*cannot be stored"),
+    "source nulls": (KeyColumnError, "key column 'id' of the source has 1 NULL"),
+    "duplicates": (KeyColumnError, r"1 duplicate key\(s\) for \['id'\]: 0 \(2 times\)"),
+    "target nulls": (KeyColumnError, "key column 'id' of the target"),
+    "folder values": (PartitionError, "has rows with p='7', but its folder is for p='0'"),
+    "spelling": (PartitionError, "Pass the partition column as text"),
+    "moves": (PartitionError, "partition columns cannot change for existing keys: .*'id': 3"),
+    "scope": (ExpressionError, r"1 source row\(s\) are outside the condition scope"),
+    "conditions": (ExpressionError, "update_when: an expression cannot be computed: .*divide by zero"),
+}
+"""The faults of a merge and their errors, in the order in which they are reported."""
+
+
+@pytest.mark.parametrize("first", range(len(FAULTS)))
+def test_of_several_faults_the_first_in_a_fixed_order_is_reported(io: Any, tmp_path: Path, first: int) -> None:
+    faults = set(list(FAULTS)[first:])
+    if "folder values" in faults:  # a partition column that is in the rows has no other spelling in folders
+        faults -= {"spelling"}
+    for number in range(2):
+        ids = pa.array([number, number + 2, None if "target nulls" in faults else number + 4], pa.int64())
+        rows = pa.table({"id": ids, "v": [1, 1, 1], "t": pa.array([0, 0, 0], pa.timestamp("us"))})
+        rows = rows.append_column("p", pa.array([number, number, 7])) if "folder values" in faults else rows
+        put(tmp_path / "d" / f"p={'0' * ('spelling' in faults)}{number}" / "a.parquet", rows)
+    if "spelling" in faults:
+        put(tmp_path / "d" / "p=x" / "a.parquet", rows.slice(0, 0))
+    source = [(0, 0, 1), (1, 1, 1), (2, 0, 1), (3, 0 if "moves" in faults else 1, 1), (8, 0, 1)]
+    source += [(0, 0, 1)] if "duplicates" in faults else []
+    source += [(None, 0, 1)] if "source nulls" in faults else []
+    source += [(30, 0, 9)] if "scope" in faults else []
+    ids, parts, values = (pa.array(column, pa.int64()) for column in zip(*source, strict=True))
+    times = pa.array([*range(len(source) - 1), 10**18 if "values" in faults else 0], pa.int64()).cast(pa.timestamp("s"))
+    before, (error, message) = tree_of(tmp_path / "d"), list(FAULTS.values())[first]
     for dry_run in (True, False):
         with pytest.raises(error, match=message):
-            io.merge(source, path, update_when="10 / (target.v - 1) > 0", dry_run=dry_run, **options)
+            io.merge(
+                pa.table({"id": ids, "p": parts, "v": values, "t": times}),
+                str(tmp_path / "d"),
+                strategy="full_merge",
+                key_columns="id",
+                scope="v < 9",
+                update_when="10 / (target.v - 1) > 0",
+                dry_run=dry_run,
+            )
         assert tree_of(tmp_path / "d") == before
-    if fault == "sequence":
-        assert io.merge(source, path, **options).stale == 2
+
+
+@pytest.mark.parametrize("matched", [False, True])
+def test_a_sequence_that_does_not_fit_counts_only_in_matched_rows(io: Any, tmp_path: Path, matched: bool) -> None:
+    path, moments = str(tmp_path / "d"), pa.array([1, 2, 3], pa.timestamp("us"))
+    io.write_dataset(pa.table({"id": [1, 2, 3], "v": [1, 2, 3], "at": moments}), path)
+    late = pa.array([10**18, 10**17, 1000], pa.int64()).cast(pa.timestamp("s"))
+    source = pa.table({"id": [2, 1, 3] if matched else [8, 9, 3], "v": [7, 8, 9], "at": late})
+    options: dict[str, Any] = {"strategy": "update", "key_columns": "id", "update_columns": ["v"], "newer_by": "at"}
+    if not matched:
+        assert io.merge(source, path, **options).updated == 1
+        return
+    with pytest.raises(SchemaMismatchError, match=r"newer_by of the source.* 100000000000000000\."):
+        io.merge(source, path, **options)  # of the two that do not fit, the row that is first in the dataset
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"delete_when": "CAST(w AS TINYINT) > 0 OR 10 / (v - 1) > 0"}, "divide by zero"),
+        ({"update_when": "CAST(source.w AS TINYINT) > 0 OR 10 / (source.v - 1) > 0"}, "divide by zero"),
+        ({"update_when": "CAST(source.w AS TINYINT) >= 0"}, "Float value 500"),
+        ({"strategy": "insert", "insert_when": "CAST(source.w AS TINYINT) >= 0"}, "Float value 400"),
+    ],
+)
+def test_of_rows_for_which_a_condition_fails_the_first_is_reported(
+    io: Any, tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+    """The first one in the dataset for rows with a match, otherwise the first one of the source."""
+    path, ids = str(tmp_path / "d"), list(range(29, -1, -1))
+    io.write_dataset(pa.table({"id": range(30), "v": [0] * 30, "w": [0.0] * 30}), path, max_rows_per_file=10)
+    odd = {21: 300.0, 11: 400.0, 8: 500.0, 9: 600.0}
+    source = pa.table({"id": ids, "v": [int(n == 4 or n > 27) for n in ids], "w": [odd.get(n, 0.0) for n in ids]})
+    if "insert_when" in options:
+        source = source.set_column(0, "id", pa.array([100 + n for n in ids])).slice(12)
+    with pytest.raises(ExpressionError, match=reason):
+        io.merge(source, path, key_columns="id", **({"strategy": "upsert"} | options))

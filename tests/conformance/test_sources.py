@@ -212,6 +212,7 @@ def test_an_index_of_pandas_with_the_name_of_a_column_is_an_error(io: Any, tmp_p
     assert not (tmp_path / "d").exists()
 
 
+@pytest.mark.many_rows
 def test_a_lazy_frame_is_not_collected(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pl.DataFrame({"id": range(300_000), "v": ["a text of some length"] * 300_000})
     collect = pl.LazyFrame.collect

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from conformance import oracle
-from conformance.layouts import folder_values
+from conformance.layouts import LAYOUTS, folder_values
 from conformance.oracle import Refused, Row
 from conformance.rows import bag, rows_of
 from conformance.steps import Shape, State, Step, Steps, shapes
@@ -46,7 +46,7 @@ from fsspeckit import (
 )
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from inside import LocalStorage, by_exchange, by_shuffle, tombstones_of
+from inside import LocalStorage, by_exchange, by_shuffle, few_rows_are_many, tombstones_of
 from kit import data_files
 from sweeps import sweep_size
 
@@ -58,10 +58,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from conformance.test_state_machine import exchange  # with PYTHONPATH=tests
 from faults.injection import Crash, Fault, FaultStorage
-from inside import LocalStorage
+from inside import LocalStorage, few_rows_are_many
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -103,13 +104,15 @@ class Dataset:
 class Life(RuleBasedStateMachine):
     """A dataset, and another one with the history of its keys."""
 
+    limits: ClassVar[str] = ""
+    """A line of the program that lowers limits."""
     engines: ClassVar[dict[str, Any]] = {}
     """Engines that cannot have a storage of the test: no fault strikes them."""
 
     def __init__(self) -> None:
         super().__init__()
         base = tempfile.mkdtemp(prefix="life-", dir=SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None)
-        self.base, self.lines, self.clock = Path(base), [HEADER], itertools.count()
+        self.base, self.lines, self.clock = Path(base), [HEADER + self.limits], itertools.count()
         (self.base / "lake").mkdir()
         self.names: dict[str, Any] = dict(NAMES) | {"base": base}
         self.names |= {"path": f"{base}/lake/data", "past": f"{base}/lake/past"}
@@ -186,7 +189,7 @@ class Life(RuleBasedStateMachine):
             wanted = data.draw(st.sampled_from(known))
             then = place.versions[wanted]
             step = Step(
-                f"restore(path, version={wanted})",
+                f"restore(path, {self._version(place, wanted)})",
                 lambda state: replace(then, counts={}, tombstones=then.tombstones & state.tombstones),
             )
         elif what == "vacuum":
@@ -221,7 +224,8 @@ class Life(RuleBasedStateMachine):
         name = f"other-{next(self.clock)}.parquet"
         with self.reporting():
             file = f"/{found.relative_to(place.folder)}/{name}"
-            self.run(f"pq.write_table({steps.table(rows, types)}, path + {file!r})")
+            options = data.draw(st.sampled_from(LAYOUTS))
+            self.run(f"pq.write_table({steps.table(rows, types)}, path + {file!r}, **{options})")
             place.state = replace(place.state, rows=place.state.rows + rows)
             self.check(place, "duck")
 
@@ -422,9 +426,18 @@ class Life(RuleBasedStateMachine):
         if not place.versions:
             return
         number = sorted(place.versions)[next(self.clock) % len(place.versions)]
-        self._match(place, self._read(place, "arrow", version=number), [place.versions[number]])
+        named = eval(f"dict({self._version(place, number)})", self.names)
+        self._match(place, self._read(place, "arrow", **named), [place.versions[number]])
         if newest in place.versions:
             self._check_changes(place, number, newest)
+
+    def _version(self, place: Dataset, number: int) -> str:
+        """The option that names a version: its number, or every second time the time of its commit."""
+        times = {each["version"]: each["at"] for each in self.names["arrow"].history(self.names[place.name])}
+        is_clear = all(at > times[number] for version, at in times.items() if version > number)
+        if next(self.clock) % 2 and is_clear:
+            return f"as_of={{each.version: each.at for each in arrow.history({place.name})}}[{number}]"
+        return f"version={number}"
 
     def _check_changes(self, place: Dataset, number: int, newest: int) -> None:
         keys = list(self.shape.keys) if next(self.clock) % 2 and not self.shape.null_keys else None
@@ -512,9 +525,18 @@ PARTS = [pytest.param(part, marks=[pytest.mark.more] * (part > 2)) for part in r
 """Each part has lives of its own: `make test` runs three parts in half a minute, `make test-more` the others."""
 
 
+class LifeOfMany(Life):
+    """The same with limits so low that a few rows are very many."""
+
+    limits = "few_rows_are_many(pytest.MonkeyPatch())\n"
+
+
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", PARTS)
-def test_a_life(part: int) -> None:
-    live(Life, part, 60, 12)
+def test_a_life(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if part % 2:
+        few_rows_are_many(monkeypatch)
+    live(LifeOfMany if part % 2 else Life, part, 40, 12)
 
 
 @pytest.mark.spark

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 _IN_CI = 60
 
 
+@pytest.mark.more
 def test_eight_processes_in_eight_partitions_and_in_one(tmp_path: Path, sweep: Sweep) -> None:
     """The benchmark checks every row. Its times are not looked at."""
     report = tmp_path / "report.json"

@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).with_name("damaged.py")
 @pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
 def test_damaged_footers(engine: str) -> None:
     """Runs in child processes, because a damaged file can crash one. A full sweep tests ten thousand files."""
-    count = str(sweep_size().size(ci=60, full=10_000))
+    count = str(sweep_size().size(ci=30, full=10_000))
     command = [sys.executable, str(PROGRAM), "--engine", engine, "--damage", count, "--seed", "17"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -19,7 +19,7 @@ from faults.injection import CRASHES, Fault, FaultStorage
 from faults.sweep import choose, run_with, versions_of
 from faults.test_s3 import S3World
 from faults.worlds import LocalWorld, Rows, World
-from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, VersionNotFoundError
+from fsspeckit.common.errors import DamagedFileError, StorageError, VersionNotFoundError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from inside import Storage, commit_at, join, recover, short_journals
 from sweeps import Sweep
@@ -183,32 +183,6 @@ def test_changes_up_to_the_newest_version_while_others_commit(world: World) -> N
     storage.on_call = commit
     feed = io_of(storage).changes(world.root, since=first, key_columns="id")
     assert set(feed["_version"].to_pylist()) == {first + 1}
-
-
-@pytest.mark.parametrize(("commits", "retries"), [(1, 1), (2, 3)])
-def test_restore_is_planned_again_after_a_conflict(world: World, commits: int, retries: int) -> None:
-    """Another writer commits while files are staged, in each of the first attempts."""
-    io, other = start(world), io_of(world.new_storage())
-    first, wanted = io.history(world.root)[0].version, read(io, world.root)
-    io.merge(rows([2, 7], "new"), world.root, **KEYS)
-    storage = FaultStorage(world.new_storage())
-    numbers: Iterator[int] = iter(())
-
-    def commit(name: str) -> None:
-        if name == "duplicate" and (number := next(numbers, None)) is not None:
-            other.write_dataset(rows([100 + number], "other"), world.root, mode="append")
-
-    storage.on_call = commit
-    numbers = iter(range(1))
-    with pytest.raises(CommitConflictError):
-        io_of(storage).restore(world.root, version=first, retries=0)
-    numbers = iter(range(commits))
-    assert io_of(storage).restore(world.root, version=first, retries=retries).commit_seq == first + 3 + commits
-    assert next(numbers, None) is None
-    assert read(io, world.root) == wanted
-    assert not io.recover(world.root), "nothing is left of the attempts"
-    with pytest.raises(ValueError, match="retries=-1"):
-        io.restore(world.root, version=first, retries=-1)
 
 
 def with_a_folder_among_kept_files() -> tuple[LocalWorld, PyarrowDatasetIO, Path]:

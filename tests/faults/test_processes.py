@@ -25,11 +25,11 @@ from sweeps import Sweep
 
 TESTS = str(Path(__file__).parent.parent)
 _SPAWN = multiprocessing.get_context("spawn")
-KILLS = {"in place": (40, 1500), "row changes": (20, 500), "kept exchanges": (20, 500)}
+KILLS = {"in place": (20, 1500), "row changes": (12, 500), "kept exchanges": (12, 500)}
 """How many writers of each kind are killed in a bounded and in a full sweep."""
 
 
-@pytest.fixture(params=["disk", "memory disk"])
+@pytest.fixture(params=[pytest.param("disk", marks=pytest.mark.more), "memory disk"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A folder on a disk with slow fsync, and one in memory with fast system calls."""
     if request.param == "disk" or not os.path.isdir(SHARED_MEMORY):

@@ -10,7 +10,6 @@ import random
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from fsspec.implementations.dirfs import DirFileSystem
 
 from faults.injection import Fault
 from faults.sweep import expect, run_with
-from faults.test_processes import count_up, counter, start_counter
 from faults.verbs import NAMED, Operation, start
 from faults.worlds import Rows, World
 from fsspeckit.common.errors import CommitConflictError
@@ -64,24 +62,6 @@ def world(s3_server: Any, s3_bucket: str) -> S3World:
     made = S3World(s3_server, s3_bucket)
     start(made)
     return made
-
-
-def test_put_if_absent_succeeds_once(s3_server: Any, s3_bucket: str) -> None:
-    storages = [FsspecStorage(s3_server.filesystem()) for _ in range(6)]
-
-    def take(numbered: tuple[int, Storage]) -> bool:
-        number, storage = numbered
-        try:
-            storage.create_exclusive(f"{s3_bucket}/slot-{turn}", str(number).encode())
-        except FileExistsError:
-            return False
-        return True
-
-    for turn in range(5):
-        with ThreadPoolExecutor(6) as pool:
-            won = list(pool.map(take, enumerate(storages)))
-        assert won.count(True) == 1
-        assert storages[0].read_bytes(f"{s3_bucket}/slot-{turn}") == str(won.index(True)).encode()
 
 
 def test_smoke_of_verbs_in_a_bucket_with_a_stale_listing(world: S3World, s3_server: Any) -> None:
@@ -274,12 +254,3 @@ def test_dataset_in_a_bucket_root_has_its_journal_inside(s3_server: Any, s3_buck
     assert len(io.history(f"s3://{s3_bucket}")) == 2
     names = s3_server.filesystem().find(s3_bucket)
     assert all("/.fsspeckit/" in name or name.endswith(".parquet") for name in names)
-
-
-def test_concurrent_writers_lose_no_increment(s3_server: Any, s3_bucket: str, sweep: Sweep) -> None:
-    root, attempts = f"{s3_bucket}/counter", 30 if sweep.full else 4
-    ios = [PyarrowDatasetIO(filesystem=s3_server.filesystem()) for _ in range(3)]
-    start_counter(ios[0], root)
-    with ThreadPoolExecutor(3) as pool:
-        outcomes = list(pool.map(lambda io: count_up(io, root, attempts), ios))
-    assert counter(ios[1], root) == sum(won for won, _ in outcomes) > 0

@@ -216,11 +216,7 @@ CHECK = '[[steps]]\nname = "look"\ndo = "check"\nfrom = "changed"\nchecks = { ro
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (
-            '[[steps]]\nname = "load"',
-            f'{CHECK}[[steps]]\nname = "load"',
-            r"\(look\).from: a check of changes or",
-        ),
+        ('[[steps]]\nname = "load"', f'{CHECK}[[steps]]\nname = "load"', r"\(look\).from: a check of changes or"),
         (
             'from = ["changed", "names"]',
             'from = ["changed", "more"]',

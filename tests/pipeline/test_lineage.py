@@ -40,7 +40,7 @@ def test_events_of_a_run_and_its_steps_in_a_file(lake: Path, spark: Any) -> None
     assert main(["run", "p.toml", "--lineage", "events.jsonl", "-q"]) == 0
     events = [json.loads(line) for line in Path("events.jsonl").read_text().splitlines()]
     assert states(events) == [
-        *(("orders", "START"), ("orders.load", "START"), ("orders.load", "COMPLETE"), ("orders", "COMPLETE")),
+        *(("orders", "START"), ("orders.load", "START"), ("orders.load", "COMPLETE"), ("orders", "COMPLETE"))
     ]
     step = events[2]
     assert step["run"]["facets"]["parent"]["run"]["runId"] == events[0]["run"]["runId"] == events[3]["run"]["runId"]

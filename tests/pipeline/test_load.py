@@ -167,10 +167,7 @@ def test_every_mistake_is_found_at_once() -> None:
     [
         ({"format": "csv"}, "format 'csv' needs 'path'"),
         ({"format": "dataset", "path": "x"}, "format 'dataset' needs 'dataset'"),
-        (
-            {"format": "dataset", "dataset": "silver", "options": {"header": True}},
-            "options, columns and storage",
-        ),
+        ({"format": "dataset", "dataset": "silver", "options": {"header": True}}, "options, columns and storage"),
         ({"format": "dataset", "dataset": "gold"}, "there is no dataset 'gold'"),
         ({"format": "csv", "path": 5}, "sources.orders.path: 5 is wrong"),
         ({"path": "in"}, "sources.orders.format: it is missing; add one of 'parquet', 'csv', 'json', 'dataset'"),
@@ -270,11 +267,7 @@ def test_the_schema_describes_every_step() -> None:
         ("none", {}, 'steps: a value of type str is wrong; write a list, such as ["a", "b"]'),
         ([5], {}, "steps[0]: 5 is wrong; write a table, such as { key = value }"),
         ([{"name": "c", "do": "compact", "dataset": "a", "target_mb": "x"}], {}, "is wrong; write a number"),
-        (
-            [{"name": "c", "do": "compact", "dataset": "a"}],
-            {"times": -1},
-            "-1 is wrong; it must be at least 0",
-        ),
+        ([{"name": "c", "do": "compact", "dataset": "a"}], {"times": -1}, "-1 is wrong; it must be at least 0"),
         ([{"name": "c", "do": "compact", "dataset": "a"}], {"times": 1.5}, "1.5 is wrong; write a whole number"),
     ],
 )

@@ -20,10 +20,7 @@ from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
 from kit import ruin_pages
 
 IO = PyarrowDatasetIO()
-SOURCES = {
-    "mon": {"format": "csv", "path": "in/mon.csv"},
-    "tue": {"format": "csv", "path": "in/tue.csv"},
-}
+SOURCES = {"mon": {"format": "csv", "path": "in/mon.csv"}, "tue": {"format": "csv", "path": "in/tue.csv"}}
 
 
 def raw(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -93,8 +90,7 @@ def test_a_query_reads_only_what_the_file_declares(lake: Path, spark: Any) -> No
 def test_a_subquery_in_an_expression_reads_nothing_else(lake: Path, spark: Any) -> None:
     where = f"id < (SELECT count(*) FROM text.`{lake}/in/tue.csv`)"
     found = raw(
-        step("kept", "filter", **{"from": "mon"}, where=where),
-        step("load", "write", **{"from": "kept", "into": "out"}),
+        step("kept", "filter", **{"from": "mon"}, where=where), step("load", "write", **{"from": "kept", "into": "out"})
     )
     with pytest.raises(StepFailedError, match=r"\(kept\).where: it reads"):
         Pipeline.of(found).run(spark)
@@ -154,11 +150,7 @@ def test_a_python_function_makes_rows(lake: Path, spark: Any) -> None:
         ("own_steps:wrong", {}, "returned int, not a DataFrame"),
         ("own_steps:gone", {}, "cannot be found"),
         ("no_such_module:f", {}, "put the module beside the pipeline file"),
-        (
-            "own_steps:fails",
-            {},
-            r"own_steps:fails raised TypeError: .*own_steps.py\", line 10: return orders",
-        ),
+        ("own_steps:fails", {}, r"own_steps:fails raised TypeError: .*own_steps.py\", line 10: return orders"),
         ("own_steps:fails", {"x": 1}, r"own_steps:fails raised TypeError: fails\(\) got an unexpected keyword"),
         ("own_steps:unknown", {}, r"own_steps:unknown raised AnalysisException: .*no_such_column.*line 13"),
         ("own_steps:disk", {}, r"own_steps:disk raised FileNotFoundError: .*line 16: open"),
@@ -397,7 +389,7 @@ def test_selected_steps(lake: Path, spark: Any, capsys: pytest.CaptureFixture[st
     )
     pipeline = Pipeline.of(found)
     assert [step.status for step in pipeline.run(spark, select=["one"]).steps] == [
-        *("not selected", "done", "not selected", "not selected"),
+        *("not selected", "done", "not selected", "not selected")
     ]
     status = {step.name: step.status for step in pipeline.run(spark, select=["one+"]).steps}
     assert status == {"kept": "not selected", "one": "done", "two": "not selected", "tidy": "done"}
@@ -472,10 +464,7 @@ NO_COLUMN: list[tuple[list[dict[str, Any]], str]] = [
     ([step("s", "deduplicate", dataset="people", keys=["id"], order_by=["-nmae"])], "order_by: unknown column 'nmae'"),
     ([step("s", "delete", dataset="people", where="idd = 1")], "character 1 of 'idd = 1'"),
     (
-        [
-            step("named", "sql", **{"from": "mon"}, query="SELECT id, amount AS name FROM mon"),
-            LOAD,
-        ],
+        [step("named", "sql", **{"from": "mon"}, query="SELECT id, amount AS name FROM mon"), LOAD],
         "'name' has the type int64 in the rows of the step and string in the dataset",
     ),
     (

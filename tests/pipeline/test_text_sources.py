@@ -101,10 +101,7 @@ def test_a_value_that_does_not_fit_is_found_before_the_first_step(
 def test_options_that_the_readers_do_not_have_are_refused() -> None:
     csv_only = "goes with csv files"
     for source, said in (
-        (
-            {"options": {"inferSchema": True}},
-            "inferSchema: this key is unknown; use one of header, delimiter",
-        ),
+        ({"options": {"inferSchema": True}}, "inferSchema: this key is unknown; use one of header, delimiter"),
         ({"options": {"multiLine": True}}, "sources.raw.options.multiLine: this key is unknown"),
         ({"options": {"header": False}}, "sources.raw.options.header"),
         ({"options": {"delimiter": "||"}}, "sources.raw.options.delimiter"),

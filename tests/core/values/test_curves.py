@@ -11,14 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.values.curves import (
-    QuantileScale,
-    RangeCuts,
-    SortColumn,
-    hilbert,
-    sort_order,
-    zorder,
-)
+from fsspeckit.core.values.curves import QuantileScale, RangeCuts, SortColumn, hilbert, sort_order, zorder
 from fsspeckit.core.values.keys import sortable
 
 GRIDS = [(1, 5), (2, 1), (2, 2), (2, 5), (3, 1), (3, 3), (4, 2), (5, 2), (7, 1)]

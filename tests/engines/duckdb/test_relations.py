@@ -36,16 +36,8 @@ TYPES = {
 SETTINGS = {
     "views": ["arrow_output_list_view=true", "arrow_output_version='1.5'"],
     "large views": ["arrow_output_list_view=true", "arrow_output_version='1.5'", "arrow_large_buffer_size=true"],
-    "lossless": ["arrow_lossless_conversion=true"],
-    "large and lossless": ["arrow_lossless_conversion=true", "arrow_large_buffer_size=true"],
-    "all": [
-        "arrow_output_list_view=true",
-        "arrow_output_version='1.5'",
-        "arrow_large_buffer_size=true",
-        "arrow_lossless_conversion=true",
-        "produce_arrow_string_view=true",
-    ],
 }
+ALL = [*SETTINGS["large views"], "arrow_lossless_conversion=true", "produce_arrow_string_view=true"]
 NESTED = {
     "numbers": "[n, NULL, n + 1]",
     "texts": "['a text that is longer than twelve ' || n, NULL]",
@@ -91,14 +83,14 @@ def test_rows_of_a_relation_are_read_back_equal(connection, io, tmp_path, kind):
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("settings", ["views", "large views", "all"])
+@pytest.mark.parametrize("settings", ["all", *(pytest.param(each, marks=pytest.mark.more) for each in SETTINGS)])
 @pytest.mark.parametrize("kind", NESTED)
 def test_settings_of_the_connection_change_nothing(connection, tmp_path, kind, settings):
     query = f"SELECT n AS k, CASE WHEN n % 3 != 0 THEN {NESTED[kind]} END AS v FROM many ORDER BY n"
     connection.execute("CREATE TABLE many AS SELECT i::INTEGER AS n, md5(i::VARCHAR)::UUID AS id FROM range(3000) t(i)")
     io = DuckDBDatasetIO(connection)
     io.write_dataset(connection.sql(query), str(tmp_path / "usual"))
-    for setting in SETTINGS[settings]:
+    for setting in SETTINGS.get(settings, ALL):
         connection.execute(f"SET {setting}")
     relation_reader(connection.sql(query)).read_all().validate(full=True)
     io.write_dataset(connection.sql(query), str(tmp_path / "set"))

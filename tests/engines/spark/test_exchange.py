@@ -62,33 +62,8 @@ def test_errors_come_back_with_their_type(spark: SparkSession, split: Any, gathe
         SparkEngine(spark).exchange(split, [1], gather, 2, _ignore)
 
 
-def test_map_keeps_the_order(spark: SparkSession) -> None:
-    assert SparkEngine(spark).map(str, list(range(500)), _ignore) == [str(i) for i in range(500)]
-
-
 def _rows(spark: SparkSession, count: int) -> Any:
     return spark.range(count).selectExpr("id", "concat('value ', id) AS text", "id % 3 AS part")
-
-
-@pytest.mark.parametrize("partition_by", [None, ["part"]])
-@pytest.mark.parametrize("strategy", ["upsert", "full_merge", "insert"])
-def test_a_large_dataframe_gives_the_same_dataset(
-    spark: SparkSession,
-    tmp_path: Path,
-    strategy: str,
-    partition_by: list[str] | None,
-) -> None:
-    limited = SparkDatasetIO(spark, share_limit=10_000)
-    start = pa.table({"id": range(2000), "text": ["old"] * 2000, "part": [i % 3 for i in range(2000)]})
-    source = _rows(spark, 3000).repartition(4)
-    results = []
-    for name, io, data in (("spark", limited, source), ("pyarrow", PyarrowDatasetIO(), source.toArrow())):
-        path = str(tmp_path / name)
-        PyarrowDatasetIO().write_dataset(start, path, partition_by=partition_by, max_rows_per_file=500)
-        result = io.merge(data, path, strategy=strategy, key_columns="id")
-        rows = PyarrowDatasetIO().read_parquet(path).select(["id", "text", "part"]).sort_by("id")
-        results.append((result.stats(), result.unchanged, len(result.rewritten_files), rows))
-    assert results[0] == results[1]
 
 
 def test_the_plan_shows_the_way_of_the_source(spark: SparkSession, tmp_path: Path) -> None:

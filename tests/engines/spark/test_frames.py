@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import FilterError, KeyColumnError, SchemaMismatchError, StorageError
+from fsspeckit.common.errors import FilterError, SchemaMismatchError, StorageError
 from fsspeckit.datasets.spark import SparkDatasetIO
 
 pytestmark = pytest.mark.more
@@ -27,20 +27,6 @@ def test_a_frame_that_changes_with_every_evaluation_is_evaluated_once(io, spark,
     result = io.merge(source, path, strategy="upsert", key_columns=["id"])
     assert result.stats() == {"inserted": 50, "updated": 50, "deleted": 0, "total": 100}
     assert pc.count_distinct(io.read_parquet(path)["v"]).as_py() == 100
-
-
-def test_errors_of_executors_keep_their_type(io, spark, tmp_path):
-    path = tmp_path / "events"
-    io.write_dataset(pa.table({"id": [1, 2], "v": [1, 2]}), path)
-    twice = spark.createDataFrame([(1, 1), (1, 2)], "id bigint, v bigint")
-    with pytest.raises(KeyColumnError, match="duplicate"):
-        io.merge(twice, path, strategy="upsert", key_columns="id")
-    file = next(path.glob("*.parquet"))
-    data = bytearray(file.read_bytes())
-    data[pq.ParquetFile(file).metadata.row_group(0).column(1).data_page_offset + 20] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(OSError, match=file.name):
-        io.merge(spark.createDataFrame([(1, 9)], "id bigint, v bigint"), path, strategy="upsert", key_columns="id")
 
 
 def test_a_storage_that_executors_cannot_reach_is_refused():

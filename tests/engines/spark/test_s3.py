@@ -52,25 +52,6 @@ def foreign(server, path: str) -> pa.Table:
     return pds.dataset(names, filesystem=fs, partition_base_dir=path, partitioning="hive").to_table().sort_by("id")
 
 
-def test_a_life_on_s3(on_s3, spark, options, s3_server, s3_bucket):
-    twin, ours, theirs = PyarrowDatasetIO(storage_options=options), f"s3a://{s3_bucket}/ds", f"s3://{s3_bucket}/twin"
-    on_s3.write_dataset(rows(range(300), "a", spark), ours, partition_by=["day"], max_rows_per_file=50)
-    twin.write_dataset(rows(range(300), "a"), theirs, partition_by=["day"], max_rows_per_file=50)
-    steps = [("upsert", range(290, 310), spark), ("upsert", range(20), None), ("full_merge", range(100, 400), spark)]
-    for strategy, ids, session in steps:
-        expected = twin.merge(rows(ids, "b"), theirs, strategy=strategy, key_columns="id")
-        result = on_s3.merge(rows(ids, "b", session), ours, strategy=strategy, key_columns="id")
-        assert result.stats() == expected.stats()
-        assert all(path.startswith(f"s3a://{s3_bucket}/ds/") for path in result.rewritten_files)
-        assert foreign(s3_server, f"{s3_bucket}/ds").equals(foreign(s3_server, f"{s3_bucket}/twin"))
-    assert len(files(s3_server, f"{s3_bucket}/ds")) == len(files(s3_server, f"{s3_bucket}/twin"))
-    assert on_s3.read(f"s3n://{s3_bucket}/ds", columns=["id"]).count() == 300
-    assert not on_s3.recover(ours)
-    assert [
-        name for name in files(s3_server, f"{s3_bucket}/.ds.fsspeckit") if name.endswith((".staged", ".arrow"))
-    ] == []
-
-
 def damage(server, name: str) -> None:
     fs = server.filesystem()
     content = bytearray(fs.cat_file(name))
