@@ -32,6 +32,11 @@ PACKAGES = {
     "delta-rs": "deltalake pyarrow",
     "pyiceberg": "pyiceberg[pyarrow,sql-sqlite]",
     "awswrangler": "awswrangler moto[server]",
+    "duckdb-types": "duckdb",
+    "polars-types": "polars",
+    "fastparquet-types": "fastparquet",
+    "datafusion-types": "datafusion",
+    "spark-types": "pyspark 4.3 (Java 17)",
 }
 TYPES = {
     "id": "bigint",
@@ -465,6 +470,87 @@ def datafusion() -> None:
         context(rows, [*NARROW, by]).sql(f"COPY t TO '{folder}/' STORED AS PARQUET PARTITIONED BY ({by})").collect()
 
 
+# Single files of types that Arrow does not carry, for tests/conformance/test_logical_types.py: id, the types, and s
+
+
+def duckdb_types() -> None:
+    """INTERVAL and TIMETZ, JSON and UUID, VARIANT."""
+    import duckdb
+
+    files = {
+        "interval": """to_days(i::int) + to_months(i::int) iv, ('12:00:0' || i || '+02')::timetz tz,
+            {'x': to_days(i::int), 'y': i} st, [('12:00:0' || i || '+02')::timetz] ltz""",
+        "json": """('{"a":' || i || '}')::json js, ('00000000-0000-0000-0000-00000000000' || i)::uuid u""",
+        "variant": "{'a': i, 'b': 'x' || i}::variant v",
+    }
+    for name, columns in files.items():
+        rows = f"select i::int id, {columns}, 'v' || i s from range(1, 4) t(i)"  # noqa: S608
+        duckdb.sql(f"copy ({rows}) to '{LAKES}/duckdb_{name}.parquet' (format parquet, compression zstd)")
+
+
+def polars_types() -> None:
+    """Integers of 128 bits, and arrays with nulls."""
+    import polars as pl
+
+    found = {
+        "int128": pl.Series("i", [1, -2, None], dtype=pl.Int128),
+        "array": pl.Series("a", [[1, 2], None, [3, 4]], dtype=pl.Array(pl.Int64, 2)),
+    }
+    for name, column in found.items():
+        frame = pl.DataFrame([pl.Series("id", [1, 2, 3]), column, pl.Series("s", ["v1", "v2", "v3"])])
+        frame.write_parquet(LAKES / f"polars_{name}.parquet", statistics=name != "int128")
+
+
+def fastparquet_types() -> None:
+    """Timedeltas, which fastparquet stores as times in UTC."""
+    import fastparquet
+    import pandas as pd
+
+    seconds = pd.to_timedelta([1, 2, 3], unit="s")
+    frame = pd.DataFrame({"id": [1, 2, 3], "td": seconds, "s": ["v1", "v2", "v3"]})
+    fastparquet.write(str(LAKES / "fastparquet_timedelta.parquet"), frame, object_encoding={"s": "utf8"})
+
+
+def datafusion_types() -> None:
+    """Categories in pages of version 2.0 without a dictionary."""
+    from datafusion import ParquetWriterOptions, SessionContext
+
+    rows = """select column1 as id, arrow_cast(column2, 'Dictionary(Int32, Utf8)') d, 'v' || column1 as s
+        from (values (1, 'a'), (2, 'b'), (3, 'a'))"""
+    options = ParquetWriterOptions(writer_version="2.0", dictionary_enabled=False)
+    SessionContext().sql(rows).write_parquet_with_options(str(LAKES / "datafusion_v2.parquet"), options)
+
+
+def spark_types() -> None:
+    """Lists of two levels, `bag` and `array`, with `writeLegacyFormat`."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import _parse_datatype_string
+
+    session = SparkSession.builder.master("local[1]").getOrCreate()
+    session.conf.set("spark.sql.parquet.writeLegacyFormat", "true")
+    schema = (
+        "id bigint, l array<int>, r array<int>, m map<string,int>, ls array<struct<a:int,b:string>>, dec decimal(9,2), "
+        "s string"
+    )
+    required = {"r", "ls"}  # elements that are never null have no group of their own
+    types: Any = _parse_datatype_string(schema)
+    for field in types:
+        if field.name in required:
+            field.dataType.containsNull = False
+    rows = session.createDataFrame(
+        [
+            (1, [1, None], [1, 2], {"a": 1, "b": None}, [(1, "x"), (None, None)], Decimal("1.50"), "v1"),
+            (2, [], [], {}, [], None, "v2"),
+            (3, None, None, None, None, Decimal("-2.25"), "v3"),
+        ],
+        types,
+    )
+    with _scratch() as scratch:
+        rows.coalesce(1).write.parquet(str(scratch / "t"))
+        (file,) = (scratch / "t").glob("*.parquet")
+        shutil.copy(file, LAKES / "spark_legacy_lists.parquet")
+
+
 # Table formats, of which only the data files are kept
 
 
@@ -553,6 +639,11 @@ WRITERS: dict[str, Callable[[], None]] = {
     "delta-rs": delta_rs,
     "pyiceberg": pyiceberg,
     "awswrangler": awswrangler,
+    "duckdb-types": duckdb_types,
+    "polars-types": polars_types,
+    "fastparquet-types": fastparquet_types,
+    "datafusion-types": datafusion_types,
+    "spark-types": spark_types,
 }
 
 
