@@ -164,7 +164,10 @@ def _look(
         retain=retain,
     )
     info = {"operation": "adopt", "retain": retain}
-    return result, Changes(info=info, retain=retain, partition_types=recorded, key=tuple(key) or None), snapshot
+    found = Changes(
+        info=info, retain=retain, partition_types=recorded, key=tuple(key) or None, complete_view=True
+    )  # a file that another writer adds meanwhile could have a key twice
+    return result, found, snapshot
 
 
 def _partition_types(snapshot: Snapshot, request: AdoptRequest) -> pa.Schema:
