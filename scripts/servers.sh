@@ -13,8 +13,11 @@ folder=$(cd "$folder" && pwd)
 if [ ! -x "$folder/versitygw-$VERSITYGW/versitygw" ]; then
     if command -v go >/dev/null 2>&1; then
         echo "Building versitygw $VERSITYGW ..."
-        GOBIN="$folder/versitygw-$VERSITYGW" go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW" ||
+        build="$folder/build"
+        GOPATH="$build" GOCACHE="$build/cache" GOFLAGS=-modcacherw GOBIN="$folder/versitygw-$VERSITYGW" \
+            go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW" ||
             echo "versitygw cannot be built: its tests are skipped."
+        rm -rf "$build"
     else
         echo "No Go found: the tests on versitygw are skipped."
     fi
