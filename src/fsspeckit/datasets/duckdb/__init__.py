@@ -188,7 +188,6 @@ def compact_parquet_dataset(
         connection: The connection to use.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
-        schema_mode: ``"widen"`` by default, so that different types of a column become their common type.
         **options: Further options of `DuckDBDatasetIO.compact_parquet_dataset`.
     """
     io = DuckDBDatasetIO(connection, filesystem, storage_options)
