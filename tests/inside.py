@@ -311,7 +311,7 @@ def left_behind(storage: Storage, root: str) -> set[str]:
     marks = [
         name
         for name in storage.list_names(log.folder)
-        if name.startswith(("retain-", "floor-", "probed-", "late-", "gone-"))
+        if name.startswith(("retain-", "floor-", "probed-", "late-", "gone-", "types-"))
     ]
     known |= {log.lock_path, log.staging_lock_path, *(join(log.folder, name) for name in marks)}
     known |= {join(log.kept_folder, item.name) for seq in state.records for item in log.read(seq).kept}

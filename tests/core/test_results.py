@@ -37,6 +37,7 @@ def results(folder: str) -> list[Any]:
         io.merge(rows, folder, strategy="upsert", key_columns="id"),
         io.optimize_parquet_dataset(folder, ["id"], dry_run=True),
         io.optimize_parquet_dataset(folder, ["id"]),
+        io.adopt(folder),
         io.recover(folder),
         *_versions(io, folder),
         diagnose(folder, "pyarrow"),

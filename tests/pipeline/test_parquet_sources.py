@@ -66,7 +66,7 @@ def test_all_columns_of_all_files(
 
 def test_types_of_columns(files: Path, spark: Any) -> None:
     found = run(spark, path="in/month=01/a.parquet", columns="a bigint")
-    assert found.schema.equals(pa.schema([("a", pa.int64()), ("id", pa.int64()), ("month", pa.string())]))
+    assert found.schema.equals(pa.schema([("a", pa.int64()), ("id", pa.int64()), ("month", pa.int32())]))
     with pytest.raises(StepFailedError, match=r"no file has the columns \['c'\]") as caught:
         run(spark, columns="c bigint")
     assert isinstance(caught.value.__cause__, SourceFileError)

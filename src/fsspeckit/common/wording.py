@@ -34,7 +34,15 @@ PARAMETERS = (
     *("target_rows_per_file", "temp_directory", "use_threads", "zorder_columns"),
     *("delete_when", "except_columns", "ignore_null_updates", "insert_when", "newer_by", "sequence_by"),
     *("replace_where", "scd_type", "update_columns", "update_when", "as_of", "older_than", "erase_history"),
-    *("catalog_options", "keep_exported", "keep_registered", "decimal_comma", "date_format"),
+    *(
+        "catalog_options",
+        "columns_ignore_case",
+        "partition_types",
+        "keep_exported",
+        "keep_registered",
+        "decimal_comma",
+        "date_format",
+    ),
 )
 # Parameters whose names are plain words too: they count only where a value follows.
 WORDS = (

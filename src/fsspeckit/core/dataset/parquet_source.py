@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit.common.errors import SourceFileError
+from fsspeckit.common.partitions import partition_type
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.source import SourceFiles, files_of_view, source_files
@@ -72,6 +73,7 @@ def parts_of_files(groups: Iterable[Sequence[InputFile]], wanted: pa.Schema | No
 
 
 def _parts(sources: tuple[SourceFiles, ...], wanted: pa.Schema | None, shown: Sequence[str]) -> ParquetParts:
+    sources = _with_joint_folders(sources)
     schema = unify_schemas((source.schema for source in sources), operation=_OPERATION)
     parts = tuple(
         FilePart(source.storage, file.location, size, place, number, groups)
@@ -80,6 +82,24 @@ def _parts(sources: tuple[SourceFiles, ...], wanted: pa.Schema | None, shown: Se
         for groups, size in _split(file)
     )
     return ParquetParts(parts, schema if wanted is None else _with_columns(schema, wanted, shown), sources)
+
+
+def _with_joint_folders(sources: tuple[SourceFiles, ...]) -> tuple[SourceFiles, ...]:
+    """Give partition columns whose types differ one type, which the folders of all sources have."""
+    for name in sorted({name for source in sources for folders in source.partitions for name in folders}):
+        types = {source.schema.field(name).type for source in sources if name in source.schema.names}
+        in_files = any(name in file.schema.names for source in sources for file in source.files)
+        if len(types) > 1 and not in_files:
+            joint = partition_type([f[name] for source in sources for f in source.partitions if name in f])
+            sources = tuple(_with_type(source, name, joint) for source in sources)
+    return sources
+
+
+def _with_type(source: SourceFiles, name: str, type_: pa.DataType) -> SourceFiles:
+    at = source.schema.get_field_index(name)
+    if at < 0:
+        return source
+    return replace(source, schema=source.schema.set(at, source.schema.field(at).with_type(type_)))
 
 
 def _source_files(path: str, storage_options: Mapping[str, Any] | None) -> SourceFiles:
