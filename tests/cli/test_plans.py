@@ -329,7 +329,7 @@ def test_a_plan_that_somebody_changed(operation: str, fsspeckit: Fsspeckit) -> N
     os.remove("in.csv")
     spoiled = [(_with(document, place, value), said) for place, value, said in SPOILED[operation]]
     spoiled += [({name: each for name, each in document.items() if name != key}, f"'{key}'") for key in document]
-    needed = {"key_columns", "sequence_by", "where", "set"} & document["options"].keys() - {"compact"}
+    needed = {"sequence_by", "where", "set"} & document["options"].keys() - {"compact"}
     for key in needed if operation != "compact" else ():
         options = {name: each for name, each in document["options"].items() if name != key}
         spoiled.append((document | {"options": options}, f"options: the key '{key}' is missing"))

@@ -80,11 +80,12 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
         'name = "p"\nvariables.day = ""\ndatasets.a.path = "lake/${day}"\n'
         'steps = [{ name = "tidy", do = "compact", dataset = "a" }]\n'
     )
-    PyarrowDatasetIO().write_dataset(pa.table({"id": [1]}), "lake/monday")
+    for name in ("monday", "events"):
+        PyarrowDatasetIO().write_dataset(pa.table({"id": [1]}), f"lake/{name}")
     names = [command.name for command in app.registered_commands]
     pages = [[name] for name in names if name not in ("apply", "register")]  # a catalog: tests/export/test_glue.py
     pages += [page for verb in ("merge", "apply-changes", "delete", "update") for page in (["plan", verb], ["apply"])]
-    assert len(pages) == 27
+    assert len(pages) == 28
     for page in pages:
         if page == ["history"]:
             _many_versions("lake/orders")

@@ -105,13 +105,12 @@ VERBS: dict[str, tuple[Callable[[Any, str], Any], dict[int, tuple[str, dt.date]]
     ),
     "feed": (
         lambda io, d: io.apply_changes(
-            days([1], "new").append_column("n", pa.array([1])),
+            days([1], "renewed"),
             d,
             key_columns="id",
-            sequence_by="n",
-            columns=["id", "v", "day"],
+            sequence_by="v",
         ),
-        {1: ("new", DAYS[0])},
+        {1: ("renewed", DAYS[0])},
     ),
     "compact": (lambda io, d: io.compact_parquet_dataset(d, target_rows_per_file=10), {}),
     "optimize": (lambda io, d: io.optimize_parquet_dataset(d, zorder_columns=["id"]), {}),

@@ -137,6 +137,7 @@ def dictionary_bytes(file: Path, column: str) -> int:
     return sum(chunk.data_page_offset - chunk.dictionary_page_offset for chunk in chunks)
 
 
+@pytest.mark.many_rows
 @pytest.mark.parametrize("as_codes", [False, True])
 @pytest.mark.parametrize("work", ["linear", "hilbert", "deduplicate"])
 def test_dictionaries_have_only_values_of_their_rows(io: Any, tmp_path: Path, work: str, as_codes: bool) -> None:

@@ -297,7 +297,7 @@ def plain_partition_type(type_: pa.DataType) -> pa.DataType:
 def as_partition_values(array: pa.Array | pa.ChunkedArray, type_: pa.DataType, name: str) -> pa.Array:
     """Return values of a partition column in the type of the dataset. None changes.
 
-    Numbers become numbers, dates and timestamps each other. Text is accepted where it is exactly the text of a folder.
+    Numbers become numbers, dates and timestamps each other. Text is accepted where a folder with it has the value.
 
     Raises:
         SchemaMismatchError: A value cannot be converted. The message has the column and the value.
@@ -333,10 +333,7 @@ def _exact_values(values: pa.Array, type_: pa.DataType) -> pa.Array:
     if is_text(type_):
         return render(values)
     if is_text(values.type):
-        found = typed_values(values.to_pylist(), type_)
-        if render(found).to_pylist() != values.to_pylist():
-            raise PartitionError("a text is not that of a folder")
-        return found
+        return typed_values(values.to_pylist(), type_)
     kinds = (is_number, _is_time, _is_instant)
     if values.type != type_ and not any(test(values.type) and test(type_) for test in kinds):
         raise PartitionError("another kind of values")

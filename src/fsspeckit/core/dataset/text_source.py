@@ -16,7 +16,8 @@ import pyarrow.types as pat
 
 from fsspeckit.common.errors import ColumnNameError
 from fsspeckit.common.notation import Notation
-from fsspeckit.common.types import is_text
+from fsspeckit.common.partitions import has_own_texts
+from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.dataset.snapshot import Snapshot, folder_schema, partition_layout, partition_schema
 from fsspeckit.core.dataset.source import DeferredRead, Input
 from fsspeckit.core.formats import can_delimit, format_of
@@ -139,13 +140,18 @@ def column_types(
 
 
 def columns_in_folders(snapshot: Snapshot) -> dict[str, pa.DataType]:
-    """The partition columns that a dataset has only in the names of its folders, with their types."""
+    """The partition columns that a dataset has only in the names of its folders, with their types.
+
+    Columns of numbers whose folders are padded, such as ``month=01``, are text: cells are padded there too.
+    """
     known = () if snapshot.schema is None else snapshot.schema.names
     if snapshot.view.emptied is not None:
         return {field.name: field.type for field in partition_schema(snapshot) if field.name not in known}
     columns, values = partition_layout([file.path for file in snapshot.view.files])
     folders = folder_schema(snapshot.view, columns, (value for value in values if value is not None), known)
-    return {field.name: field.type for field in folders}
+    texts = {name: [value[at] for value in values if value is not None] for at, name in enumerate(columns)}
+    padded = {f.name for f in folders if is_number(f.type) and not has_own_texts(texts[f.name], f.type)}
+    return {field.name: pa.string() if field.name in padded else field.type for field in folders}
 
 
 def read_later(given: Input, snapshot: Snapshot) -> Input:
