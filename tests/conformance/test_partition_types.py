@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import logging
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
@@ -235,13 +234,13 @@ def test_a_folder_keeps_its_name(io: Any, tmp_path: Path) -> None:
     ],
 )
 def test_the_first_write_records_the_types_of_a_dataset_without_them(
-    io: Any, tmp_path: Path, folder: str, value: Any, type_: pa.DataType, caplog: pytest.LogCaptureFixture
+    io: Any, tmp_path: Path, folder: str, value: Any, type_: pa.DataType
 ) -> None:
     put(tmp_path / "d" / folder / "a.parquet", numbers([1]))
     path = str(tmp_path / "d")
-    with caplog.at_level(logging.INFO, "fsspeckit"):
-        io.merge(numbers([5], p=[value]), path, key_columns=["id"])
-    assert f"records the types of its partition columns: {type_}" in caplog.text
+    done = io.merge(numbers([5], p=[value]), path, key_columns=["id"])
+    assert done.partition_types == [str(type_)]
+    assert f"recorded: {type_}" in str(done)
     assert kind(io, path, "p") == type_
     put(tmp_path / "d" / folder / "b.parquet", numbers([6]))  # by another program
     assert kind(io, path, "p") == type_

@@ -86,6 +86,10 @@ class _MergeView(ResultView):
         return {name: int(self[name]) for name in ("inserted", "updated", "deleted", "total")}
 
 
+def _recorded(types: Sequence[str]) -> list[tuple[str, str]]:
+    return [("partition types", f"recorded: {', '.join(types)}")] if types else []
+
+
 def _unpublished(published: bool) -> list[tuple[str, str]]:
     return [] if published else [("published", "no: other readers see old and new rows; run `fsspeckit recover`")]
 
@@ -95,7 +99,8 @@ class MergeResult(_MergeView):
     """Counts and files of a finished merge, delete or update.
 
     If not ``published``, the change is committed, but the storage refused to publish or remove some files: other
-    readers see rows of both states until the next operation, or `recover`, finishes it.
+    readers see rows of both states until the next operation, or `recover`, finishes it. ``partition_types`` are the
+    types that this commit recorded for the partition columns, if it did.
     """
 
     strategy: str
@@ -119,6 +124,7 @@ class MergeResult(_MergeView):
     operation: RowOperation = "merge"
     published: bool = True
     schema_changes: list[SchemaChange] = field(default_factory=list)
+    partition_types: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -141,6 +147,7 @@ class MergeResult(_MergeView):
             *self._count_lines(),
             *_schema_lines(self.schema_changes),
             ("files", self._file_counts()),
+            *_recorded(self.partition_types),
             *_unpublished(self.published),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
         ]
@@ -151,7 +158,8 @@ class WriteResult(ResultView):
     """Files and rows of a write; of a dry run, those that it would write.
 
     ``replaced`` is the number of rows that ``replace_where`` removed, ``None`` without it. ``skipped`` says that
-    nothing was written, because the dataset exists and the mode is ``"ignore"``. ``published`` as in `MergeResult`.
+    nothing was written, because the dataset exists and the mode is ``"ignore"``. ``published`` and ``partition_types``
+    as in `MergeResult`.
     """
 
     mode: str
@@ -167,6 +175,7 @@ class WriteResult(ResultView):
     skipped: bool = False
     path: str = ""
     published: bool = True
+    partition_types: list[str] = field(default_factory=list)
 
     def _lines(self) -> list[tuple[str, str]]:
         size = sum(file.size_bytes or 0 for file in self.files)
@@ -177,6 +186,7 @@ class WriteResult(ResultView):
             ("rows", f"{self.rows:,}"),
             *([] if self.replaced is None else [("replaced rows", f"{self.replaced:,}")]),
             ("files", f"{len(self.files):,} {written}{rewritten}, {len(self.deleted_files):,} removed"),
+            *_recorded(self.partition_types),
             *_unpublished(self.published),
             *([] if self.dry_run else [("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})")]),
         ]

@@ -62,12 +62,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A committed change. If not ``published``, the storage failed after the commit; the next operation finishes it."""
+    """A committed change. If not ``published``, the storage failed after the commit; the next operation finishes it.
+
+    ``partition_types`` are the types that the commit recorded for the partition columns.
+    """
 
     seq: int
     seconds: float
     bytes_published: int
     published: bool = True
+    partition_types: tuple[str, ...] = ()
 
 
 CheckExportable = Callable[[frozenset[str], Sequence[ViewFile], Mapping[str, bytes]], None]
@@ -209,15 +213,11 @@ class Transaction:
             counted(len(record.publish), "file"),
             counted(len(record.retire), "file"),
         )
-        if record.partition_types is not None:
-            types = ", ".join(map(str, record.partition_types.types))
-            _logger.info(
-                "commit %d of %s records the types of its partition columns: %s", record.seq, self._view.root, types
-            )
         if published and self._kept:
             self._refresh_exports()
         size = sum(item.size for item in record.publish)
-        return Commit(record.seq, time.perf_counter() - started, size, published)
+        types = () if record.partition_types is None else tuple(map(str, record.partition_types.types))
+        return Commit(record.seq, time.perf_counter() - started, size, published, types)
 
     def _commit(
         self, changes: Changes, staged: Mapping[str, Entry], revalidate: Revalidate | None

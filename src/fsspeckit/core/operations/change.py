@@ -398,6 +398,7 @@ def _as_result(
         moved=prepared.moved,
         operation=prepared.operation,
         published=commit is None or commit.published,
+        partition_types=[] if commit is None else list(commit.partition_types),
         schema_changes=list(prepared.schema_changes),
     )
 

@@ -343,6 +343,7 @@ class _Work:
             replaced=self.removal.rows,
             path=self.place.path,
             published=commit is None or commit.published,
+            partition_types=[] if commit is None else list(commit.partition_types),
         )
 
 
