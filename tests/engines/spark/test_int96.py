@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +64,33 @@ def test_a_folder_of_spark(io: Any, session: Any, tmp_path: Path) -> None:
     assert kinds == {"INT96"}
 
 
+CALLS: dict[str, Callable[[Any, Any, str], Any]] = {
+    "merge": lambda io, rows, d: io.merge(rows, d, key_columns="id"),
+    "append": lambda io, rows, d: io.write_dataset(rows, d),
+    "full merge": lambda io, rows, d: io.merge(rows, d, key_columns="id", strategy="full_merge"),
+    "widen": lambda io, rows, d: io.merge(rows, d, key_columns="id", schema_mode="widen"),
+    "replace where": lambda io, rows, d: io.write_dataset(rows, d, mode="overwrite", replace_where="id > 0"),
+    "feed": lambda io, rows, d: io.apply_changes(
+        rows.selectExpr("id + 10 as id", "at"), d, key_columns="id", sequence_by="id"
+    ),
+}
+"""What takes rows of a source."""
+OFTEN = ("merge", "append")
+
+
 @pytest.mark.parametrize(("target", "source"), [(INSTANTS, WALL), (INSTANTS, TEXT), (WALL, INSTANTS)])
-@pytest.mark.parametrize("call", ["merge", "append"])
+@pytest.mark.parametrize(
+    "call", [*list(CALLS)[:2], *(pytest.param(n, marks=pytest.mark.more) for n in list(CALLS)[2:])]
+)
 def test_advice_keeps_values(io: Any, session: Any, tmp_path: Path, target: Any, source: Any, call: str) -> None:
     folder = str(tmp_path / "events")
     io.write_dataset(target.set_column(1, "at", pa.nulls(4, target["at"].type)), folder)
     kind = {id(INSTANTS): "timestamp", id(WALL): "timestamp_ntz", id(TEXT): "string"}
     rows = session.createDataFrame(source.to_pandas(), f"id long, at {kind[id(source)]}")
 
-    def change(rows: Any) -> None:
-        if call == "merge":
-            io.merge(rows, folder, key_columns="id")
-        else:
-            io.write_dataset(rows, folder)
-
     with pytest.raises(SchemaMismatchError) as caught:
-        change(rows)
+        CALLS[call](io, rows, folder)
     (advice, *_) = re.findall("`([^`]+)`", str(caught.value))
-    change(rows.selectExpr("id", f"{advice} as at"))
+    CALLS[call](io, rows.selectExpr("id", f"{advice} as at"), folder)
     found = io.read_parquet(folder, filters="at IS NOT NULL").sort_by("id")
     assert found["at"].to_pylist() == target["at"].to_pylist()
