@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import Dataset
+from fsspeckit.cli.app import main
 from fsspeckit.common.errors import ColumnNameError, DatasetNotFoundError, KeyColumnError, PartitionError
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from kit import contents, data_files, put, tree_of
 
 
@@ -145,3 +148,19 @@ def test_there_must_be_a_dataset(io: Any, tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError):
         io.adopt(str(tmp_path / "nothing"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_recommended_command_records_what_was_looked_at(tmp_path: Path) -> None:
+    """It has the options of the call, and no command is recommended that cannot work."""
+    put(tmp_path / "d" / "zip=01067" / "a.parquet", rows([1]))
+    put(tmp_path / "d" / "zip=01067" / "b.parquet", rows([2]).set_column(0, "v", [[1]]))
+    lake = str(tmp_path / "d")
+    options = ["--partition-types", "zip string", "--retain", "30d", "--engine", "pyarrow"]
+    assert main(["adopt", lake, *options]) == 0
+    found = PyarrowDatasetIO().adopt(lake, partition_types="zip string", retain="30d")
+    (command,) = found.commands
+    assert found.mixed_types
+    assert main([*shlex.split(command)[1:], "--engine", "pyarrow"]) == 0
+    assert Dataset(lake).history()[0]["version"] == 1
+    recorded = PyarrowDatasetIO().adopt(lake)
+    assert (recorded.partition_types, recorded.retain) == ({"zip": "string"}, 30 * 86_400)

@@ -156,7 +156,7 @@ def test_the_types_of_columns_that_only_some_files_have(io: Any, tmp_path: Path)
     "folders, cell, folder",
     [
         (("01", "02"), "01", "day=01"),
-        (("01", "02"), "1", "day=1"),
+        (("01", "02"), "1", "day=01"),
         (("1", "2"), "1", "day=1"),
         (("mon", "tue"), "mon", "day=mon"),
         (("2024-01-01", "2024-01-02"), "2024-01-01", "day=2024-01-01"),

@@ -313,7 +313,8 @@ def as_partition_values(array: pa.Array | pa.ChunkedArray, type_: pa.DataType, n
         return _exact_values(values, type_).take(encoded.indices)
     except (PartitionError, pa.ArrowException):
         wrong = next((value for value in values if not _is_exact(value, type_)), values[0])
-    shifts = pat.is_timestamp(type_) and (pat.is_timestamp(values.type) or is_text(values.type))
+    is_time = pat.is_timestamp(values.type) or (pat.is_timestamp(type_) and is_text(values.type))
+    shifts = is_time and (pat.is_timestamp(type_) or pat.is_date(type_))
     how = "with an explicit time zone: a cast takes the zone of the session" if shifts else f"to {type_}"
     raise SchemaMismatchError(
         f"the partition column {name!r} is {type_} in the dataset, and the source has {wrong.as_py()!r}, which is "

@@ -318,7 +318,8 @@ def _conversions(target: pa.Schema, source: pa.Schema) -> str:
         if _is_instant(wanted) and (pat.is_timestamp(given) or pat.is_string(given) or pat.is_large_string(given)):
             return (
                 f"{name!r} has no time zone in the source. If its times are in UTC, convert it in Spark with "
-                f"`CAST(concat({name}, ' UTC') AS TIMESTAMP)`, and in PyArrow with `pc.assume_timezone({name}, 'UTC')`."
+                f"`CAST(concat({name}, ' UTC') AS TIMESTAMP)`, and in PyArrow with "
+                f"`pc.assume_timezone(pc.cast({name}, pa.timestamp('us')), 'UTC')`."
             )
         if _is_instant(given) and pat.is_timestamp(wanted):
             return (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,9 +15,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
-from fsspeckit.common.errors import ColumnNameError
+from fsspeckit.common.errors import ColumnNameError, PartitionError
 from fsspeckit.common.notation import Notation
-from fsspeckit.common.partitions import has_own_texts
+from fsspeckit.common.partitions import as_read_from_folders, has_own_texts
 from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.dataset.snapshot import Snapshot, folder_schema, partition_layout, partition_schema
 from fsspeckit.core.dataset.source import DeferredRead, Input
@@ -144,14 +145,28 @@ def columns_in_folders(snapshot: Snapshot) -> dict[str, pa.DataType]:
 
     Columns of numbers whose folders are padded, such as ``month=01``, are text: cells are padded there too.
     """
+    types = _types_in_folders(snapshot)
+    return types | dict.fromkeys(_padded(snapshot, types), pa.string())
+
+
+def _types_in_folders(snapshot: Snapshot) -> dict[str, pa.DataType]:
     known = () if snapshot.schema is None else snapshot.schema.names
     if snapshot.view.emptied is not None:
         return {field.name: field.type for field in partition_schema(snapshot) if field.name not in known}
     columns, values = partition_layout([file.path for file in snapshot.view.files])
     folders = folder_schema(snapshot.view, columns, (value for value in values if value is not None), known)
-    texts = {name: [value[at] for value in values if value is not None] for at, name in enumerate(columns)}
-    padded = {f.name for f in folders if is_number(f.type) and not has_own_texts(texts[f.name], f.type)}
-    return {field.name: pa.string() if field.name in padded else field.type for field in folders}
+    return {field.name: field.type for field in folders}
+
+
+def _padded(snapshot: Snapshot, types: Mapping[str, pa.DataType]) -> list[str]:
+    """Return the columns of numbers with folders whose text is not that of the number."""
+    columns, values = partition_layout([file.path for file in snapshot.view.files])
+    texts = {name: list({value[at] for value in values if value is not None}) for at, name in enumerate(columns)}
+    return [
+        name
+        for name, type_ in types.items()
+        if is_number(type_) and name in texts and not has_own_texts(texts[name], type_)
+    ]
 
 
 def read_later(given: Input, snapshot: Snapshot) -> Input:
@@ -164,4 +179,11 @@ def read_text(
     files: TextFiles, snapshot: Snapshot, filesystem: Any, storage_options: Mapping[str, Any] | None
 ) -> pa.Table:
     """The rows of csv or json files, parsed with the types of the dataset that they are for."""
-    return files.read(snapshot.schema, columns_in_folders(snapshot), filesystem, storage_options)
+    table = files.read(snapshot.schema, columns_in_folders(snapshot), filesystem, storage_options)
+    types = _types_in_folders(snapshot)
+    for name in _padded(snapshot, types):
+        if name in table.column_names and is_text(table.schema.field(name).type):
+            with suppress(PartitionError):  # the values are refused where the source meets the dataset
+                values = as_read_from_folders(table.column(name), types[name], name)
+                table = table.set_column(table.schema.get_field_index(name), name, values)
+    return table

@@ -23,6 +23,7 @@ from fsspeckit.core.dataset.indexed_files import partition_values
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_files, load_snapshot, partition_schema
 from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.expressions.constants import sql_name
 from fsspeckit.core.kernels.find_duplicates import CountDuplicates, SplitKeys, partition_count, row_group_spans
 from fsspeckit.core.model import DataFile, KeyColumn
 from fsspeckit.core.operations.versions import not_found
@@ -34,6 +35,7 @@ from fsspeckit.core.result_view import ResultView, readable_bytes
 from fsspeckit.core.storage import for_each
 from fsspeckit.core.values.keys import key_type
 
+_RETAIN = 7 * 86_400
 _SMALL = 16 * 2**20
 _SMALL_FILES = 2
 _WRITERS_OF = 64
@@ -120,7 +122,7 @@ def adopt(
         seconds = time.perf_counter() - started
         return replace(
             found,
-            commands=_commands(found, place.path, dry_run=dry_run),
+            commands=_commands(found, place, request, dry_run=dry_run, can_join=snapshot.schema is not None),
             commit_seq=commit,
             seconds=seconds,
             dry_run=dry_run,
@@ -238,17 +240,23 @@ def _writers(place: Place, files: Sequence[DataFile]) -> dict[str, int]:
     return dict(Counter(name.partition(" (build")[0] or "unknown" for name in names).most_common())
 
 
-def _commands(found: AdoptResult, path: str, *, dry_run: bool) -> list[str]:
-    """Return the commands that are recommended."""
-    place, commands = shlex.quote(path), []
+def _commands(found: AdoptResult, place: Place, request: AdoptRequest, *, dry_run: bool, can_join: bool) -> list[str]:
+    """Return the commands that are recommended. Files whose columns have no common type cannot be joined."""
+    path, commands = shlex.quote(place.path), []
+    local = " --storage-option int96=local" if place.storage.int96_local else ""
     keys = found.key_columns or next(iter(found.unique_keys), [])
     if dry_run:
         options = "".join(f" --key {shlex.quote(name)}" for name in keys)
-        commands.append(f"fsspeckit adopt {place}{options} --yes")
-    if found.int96:
-        commands.append(f"fsspeckit alter {place} --timestamps micros")
-    if found.small_files or found.mixed_types:
-        commands.append(f"fsspeckit compact {place}")
+        if request.partition_types:
+            types = ", ".join(f'"{name}" {sql_name(type_)}' for name, type_ in request.partition_types.items())
+            options += f" --partition-types {shlex.quote(types)}"
+        if request.retain != _RETAIN:
+            options += f" --retain {'off' if request.retain is None else f'{request.retain}s'}"
+        commands.append(f"fsspeckit adopt {path}{options}{local} --yes")
+    if found.int96 and not local:
+        commands.append(f"fsspeckit alter {path} --timestamps micros")
+    if can_join and (found.small_files or found.mixed_types):
+        commands.append(f"fsspeckit compact {path}")
     return commands
 
 

@@ -157,8 +157,13 @@ def check_times(
                 raise OldCalendarError(
                     f"column {name!r} of {file.path} has dates before 1582 or times before 1900 in the calendar of an "
                     "old Spark, which other programs read as other days. Nothing was changed. Write the file again "
-                    "with Spark and spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED."
+                    f"with Spark and spark.sql.parquet.{_rebase_mode(file, name)}=CORRECTED."
                 )
+
+
+def _rebase_mode(file: DataFile, name: str) -> str:
+    """Return the option of Spark that chooses the calendar of a column."""
+    return "int96RebaseModeInWrite" if name in file.int96 else "datetimeRebaseModeInWrite"
 
 
 def needs_nanoseconds(storage: Storage, file: DataFile) -> bool:
