@@ -55,7 +55,7 @@ def test_options_of_the_caller_win_and_credentials_are_not_mixed(session, s3_ser
     options, settings = session_options(session, f"s3://{s3_bucket}/ds", s3_server.storage_options)
     assert options == {
         "key": "test",
-        "secret": "test",
+        "secret": s3_server.storage_options["secret"],
         "client_kwargs": {"endpoint_url": s3_server.endpoint, "region_name": "eu-west-1"},
     }
     assert settings == ("fs.s3a.endpoint.region",)
