@@ -302,6 +302,9 @@ def test_exports_have_the_same_instants(tmp_path: Path, form: Any) -> None:
         UnsupportedDataError, match=rf"before the year 1678.*fsspeckit alter {folder} --timestamps micros"
     ):
         io.export(folder, form)
+    local = PyarrowDatasetIO(storage_options={"int96": "local"})
+    with pytest.raises(UnsupportedDataError, match=r"--timestamps micros --storage-option int96=local`"):
+        local.export(folder, form)
     now = tmp_path / "now"
     now.mkdir()
     for number, file in enumerate(data_files(Path(folder))):

@@ -125,7 +125,7 @@ def test_every_verb_keeps_dates(io: Any, tmp_path: Path, lake: str, verb: str) -
     rows = {row["id"]: (row["v"], row["day"]) for row in found.to_pylist()}
     before = {number: ("old", day) for number, day in zip((1, 2, 3), DAYS, strict=True)}
     wanted = before | expected
-    if verb == "scope":  # the row of the source stands twice: moves were not looked for
+    if verb == "scope":  # the row is in two partitions, because moves were not looked for
         assert sorted(row["day"] for row in found.to_pylist() if row["id"] == 1) == DAYS[:2]
         rows[1] = ("old", DAYS[0])
     assert rows == {number: row for number, row in wanted.items() if row[0]}

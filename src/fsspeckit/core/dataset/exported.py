@@ -85,9 +85,11 @@ def _check_int96(storage: Storage, files: Iterable[DataFile], path: str, title: 
     for file in files:
         if file.int96 and (storage.int96_local or not fits_nanoseconds(storage, file)):
             which = "without a time zone" if storage.int96_local else "before the year 1678 or after 2262"
+            command = f"fsspeckit alter {path} --timestamps micros"
+            command += " --storage-option int96=local" if storage.int96_local else ""
             raise UnsupportedDataError(
                 f"{title} export of {path}: the column {file.int96[0]!r} of {file.path} has INT96 timestamps {which}, "
-                f"which other readers change. Nothing was changed. Run `fsspeckit alter {path} --timestamps micros`."
+                f"which other readers change. Nothing was changed. Run `{command}`."
             )
 
 

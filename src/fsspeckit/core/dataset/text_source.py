@@ -179,9 +179,10 @@ def read_text(
     files: TextFiles, snapshot: Snapshot, filesystem: Any, storage_options: Mapping[str, Any] | None
 ) -> pa.Table:
     """The rows of csv or json files, parsed with the types of the dataset that they are for."""
-    table = files.read(snapshot.schema, columns_in_folders(snapshot), filesystem, storage_options)
     types = _types_in_folders(snapshot)
-    for name in _padded(snapshot, types):
+    padded = _padded(snapshot, types)
+    table = files.read(snapshot.schema, types | dict.fromkeys(padded, pa.string()), filesystem, storage_options)
+    for name in padded:
         if name in table.column_names and is_text(table.schema.field(name).type):
             with suppress(PartitionError):  # the values are refused where the source meets the dataset
                 values = as_read_from_folders(table.column(name), types[name], name)
